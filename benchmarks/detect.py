@@ -27,6 +27,7 @@ from sklearn.metrics import roc_auc_score
 from rows import Row, markdown, page, parser, read_rows, versions, write_rows
 
 NOISE, SHARED, WIDTH, WORDS, CAPTION = 0.3, 64, 512, 3000, 8
+BLOCK = 4096
 PRODUCT, REPEATS = 2048, 20
 
 
@@ -51,16 +52,21 @@ def main() -> None:
 def made(size: int) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:
     """Vectors of images and captions, the captions, and which of them belong to another image."""
     rng = np.random.default_rng(0)
-    left, right = (rng.normal(size=(SHARED, WIDTH)).astype(np.float32) / 8 for _ in range(2))
-    vocabulary = rng.normal(size=(SHARED, WORDS)).astype(np.float32)
-    shown = rng.normal(size=(size, SHARED)).astype(np.float32)
+    left, right = (rng.standard_normal((SHARED, WIDTH), np.float32) / 8 for _ in range(2))
+    vocabulary = rng.standard_normal((SHARED, WORDS), np.float32)
+    shown = rng.standard_normal((size, SHARED), np.float32)
     source = np.arange(size)
     moved = rng.permutation(size)[: round(NOISE * size)]
     source[moved] = np.roll(moved, 1)
-    images = shown @ left + 0.7 * rng.normal(size=(size, WIDTH)).astype(np.float32)
-    captions = shown[source] @ right + 0.7 * rng.normal(size=(size, WIDTH)).astype(np.float32)
-    top = [np.argpartition(-(shown[row] @ vocabulary), CAPTION)[:CAPTION] for row in source]
-    return images, captions, [" ".join(f"w{word}" for word in words) for words in top], source != np.arange(size)
+    images, captions = (0.7 * rng.standard_normal((size, WIDTH), np.float32) for _ in range(2))
+    images += shown @ left
+    captions += shown[source] @ right
+    texts = []
+    for start in range(0, size, BLOCK):
+        scores = shown[source[start : start + BLOCK]] @ vocabulary
+        top = np.argpartition(-scores, CAPTION, axis=1)[:, :CAPTION]
+        texts += [" ".join(f"w{word}" for word in words) for words in top]
+    return images, captions, texts, source != np.arange(size)
 
 
 def measure(size: int) -> Row:

@@ -172,7 +172,7 @@ class VectorPairs:
         first, number = np.unique(ids, return_index=True, return_inverse=True)[1:]
         everywhere = np.ones(len(texts), np.bool_)
         return VectorPairs(
-            images[np.sort(first)],
+            images if len(first) == len(images) else images[np.sort(first)],
             texts,
             np.argsort(np.argsort(first))[number.reshape(-1)],
             captions,
@@ -209,9 +209,12 @@ class VectorPairs:
 
     def judged(self, seed: int) -> Judgement:
         """Judge the pairs by evidence from models that did not see them."""
+        return judge_pairs(self._judged_pairs(), seed)
+
+    def _judged_pairs(self) -> JudgedPairs:
         ngrams = None if self.texts is None else ngram_vectors(self.texts)
         args = self.images, self.captions, self.image_of, self.text_of(), self.train, ngrams, self.aligned
-        return judge_pairs(replace(JudgedPairs.make(*args), verified=self.verified), seed)
+        return replace(JudgedPairs.make(*args), verified=self.verified)
 
 
 class Mismatches:

@@ -13,7 +13,7 @@ from pairsift.detect.combination import combine, combine_with_siblings, odds_wei
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import Folds, make_folds
 
-MOST = OPTIONS.combination.max_decoys
+MOST = 40_000
 USEFUL = np.array([1.5, 0.8, 0.4])
 
 

@@ -98,14 +98,32 @@ def test_folds_that_are_settled_are_used_once_and_networks_are_asked():
 def test_what_a_fold_s_models_are_told_comes_from_the_others_alone():
     judged, matched = planted(200, 1, 0.5)
     fold = make_folds(judged.group_of, 3, 1)
-    trust = trust_without_folds(judged, fold, 0, LIGHT)
+    trust = trust_without_folds(judged, fold, 0, 200, LIGHT)
     captions = judged.captions.copy()
     captions[fold == 1] = np.roll(captions[fold == 1], 1, 0)
-    again = trust_without_folds(replace(judged, captions=captions), fold, 0, LIGHT)
+    again = trust_without_folds(replace(judged, captions=captions), fold, 0, 200, LIGHT)
     assert (again[1] == trust[1]).all() and (again[0] != trust[0]).any()
     for one in range(3):
-        assert (trust[one, fold == one] == 1).all()
+        assert (trust[one, fold == one] == 0).all()
         assert roc_auc_score(matched[fold != one], trust[one, fold != one]) > 0.85
+
+
+def test_the_models_of_a_fold_learn_from_at_most_so_many_pairs_of_whole_images():
+    judged, matched = planted(200, 3, 0.3)
+    fold = make_folds(judged.group_of, 2, 1)
+    trust = trust_without_folds(judged, fold, 0, 150, LIGHT)
+    for one in range(2):
+        learned = trust[one] > 0
+        assert 140 <= learned.sum() <= 150 and not learned[fold == one].any()
+        cut = [image for image in np.unique(judged.image_of[learned]) if not learned[judged.image_of == image].all()]
+        assert len(cut) <= 6  # a pair may be trusted by 0, and the last image is cut
+    found = judge_pairs(judged, 0, options=LIGHT.changed({"folds": {"max_learned": 150}}))
+    assert roc_auc_score(matched, found.probability) > 0.9
+
+
+@pytest.mark.parametrize(("pairs", "folds"), [(999, 10), (1000, 5), (25_000, 5), (30_000, 3), (39_990, 2), (10**7, 2)])
+def test_there_are_fewer_folds_where_half_of_the_pairs_are_enough_to_learn_from(pairs, folds):
+    assert OPTIONS.folds.divisions(pairs)[1] == folds
 
 
 def test_being_told_whom_to_believe_helps_where_most_pairs_are_mismatched():
@@ -115,7 +133,7 @@ def test_being_told_whom_to_believe_helps_where_most_pairs_are_mismatched():
         rng = np.random.default_rng(seed)
         judged = replace(judged, captions=(judged.captions + 4 * rng.normal(size=(300, 30))).astype(np.float32))
         fold = make_folds(judged.group_of, 5, seed)
-        trust = trust_without_folds(judged, fold, seed, LIGHT)
+        trust = trust_without_folds(judged, fold, seed, 300, LIGHT)
         for found, known in ((told, trust), (alone, None)):
             found.append(
                 roc_auc_score(matched, judge_foldings(judged, [Folding(fold, seed, 0, known)], LIGHT)[0].probability)

@@ -8,7 +8,7 @@ from pairsift.detect import DetectOptions
 LIGHT = {
     "folds": {"averaged_pairs": 1, "folds": 3, "inner_folds": 2},
     "linear": {"max_width": 96},
-    "calibration": {"resamples": 12, "min_resamples": 4, "halvings": 4},
+    "calibration": {"resamples": 12, "halvings": 4},
 }
 LIGHT_OPTIONS = DetectOptions().changed(LIGHT)
 

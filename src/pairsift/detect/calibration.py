@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from scipy.special import beta, expit, logit
 from sklearn.isotonic import isotonic_regression
 
@@ -29,6 +29,8 @@ STARTS = (
     (0.0, 0.5, 0.5, 0.02, 1.1),
     (-1.0, 2.0, 0.5, 0.02, 8.0),
 )
+# Two of them found 97% of the greatest likelihoods of 400 calibrations, which is enough where no interval is wanted.
+FEW_STARTS = (STARTS[0], STARTS[4])
 
 STEP = 20  # number of bins from one quantile to the next at which the largest possible rate is sought
 NO_RATE = 1e-9  # share of mismatched pairs with which a shape is fitted as if there were none
@@ -76,7 +78,11 @@ def expected_auroc(shape: Reals) -> float:
 
 
 def fit_shape(
-    counts: Ints, options: CalibrationOptions, start_shape: Reals | None = None, rate: float | None = None
+    counts: Ints,
+    options: CalibrationOptions,
+    start_shape: Reals | None = None,
+    rate: float | None = None,
+    few: bool = False,
 ) -> Reals:
     """Return a, b, s and c of greatest likelihood, with a weak prior at a = 2.6 and b = 0.5, (4,).
 
@@ -85,8 +91,9 @@ def fit_shape(
         options: The prior.
         start_shape: The shape that the search starts from; by default several.
         rate: Share of mismatched pairs, (0, 1), if it is known; by default it is fitted too.
+        few: Whether the search starts from two shapes.
     """
-    starts = np.array(STARTS) if start_shape is None else search_parameters(expit(-1.0), start_shape)[None]
+    starts = np.array(FEW_STARTS if few else STARTS) if start_shape is None else search_parameters(expit(-1.0), start_shape)[None]
     bounds = BOUNDS
     if rate is not None:
         starts[:, 0], bounds = logit(rate), ((float(logit(rate)),) * 2, *BOUNDS[1:])
@@ -179,9 +186,9 @@ class Calibration:
     auroc: float
 
 
-def likeliest_shape(evidence: Evidence, options: CalibrationOptions) -> Reals | None:
+def likeliest_shape(evidence: Evidence, options: CalibrationOptions, few: bool = False) -> Reals | None:
     """Return the shape that `calibrate` fits to all pairs, (4,); None without decoys or with equal evidence of all."""
-    return fit_shape(bin_counts(decoy_quantile(evidence)), options) if _informative(evidence) else None
+    return fit_shape(bin_counts(decoy_quantile(evidence)), options, few=few) if _informative(evidence) else None
 
 
 def calibrate(
@@ -234,7 +241,7 @@ def calibrate(
     rates = np.array([_rate(count, shape, options) for count in counts])
     low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples, options)
     if rates[group].sum() < 1:
-        shape = fit_shape(counts.sum(0), options, rate=NO_RATE)
+        shape = fit_shape(counts.sum(0), options, rate=NO_RATE, few=not resamples)
     allowed = np.maximum(rates, options.min_mismatches / max(1, len(u)))[group]
     isotonic = _posterior(_isotonic_ratio(evidence, float(rates[group].mean()) if len(u) else 0.0), allowed)
     parametric = _posterior(_parametric_ratio(u, len(evidence.decoys), shape), allowed)
@@ -243,52 +250,28 @@ def calibrate(
     return Calibration(rates, low, high, probability, expected_auroc(shape))
 
 
-def rates_differ(
-    evidence: Evidence,
-    group: Ints,
-    seed: int,
-    resamples: int,
-    options: CalibrationOptions,
-    shape: Reals | None = None,
-) -> bool:
-    """Return whether the intervals of the rates of two groups are disjoint.
+def rates_differ(evidence: Evidence, group: Ints, options: CalibrationOptions, shape: Reals | None = None) -> bool:
+    """Return whether two groups have different rates.
 
-    The intervals, as `calibrate` returns them, cover the rate, its resampled values and its likely values. Their ends
-    are not computed: the intervals are disjoint where a rate lies between what they surely cover and is likely in
-    neither group.
+    They do where two rates fit the groups exp(2.7) times better than one, with one shape: where each rate would be at
+    the end of the other's 90% interval, exp(1.35) times less likely. Of equal groups, 2% are said to differ.
 
     Args:
         evidence: Evidence of the pairs, (n,), and of decoys.
         group: Group of each pair, 0 or 1, (n,).
-        seed: Seed of the resampling.
-        resamples: Number of resampled collections for the intervals.
-        options: Quantiles and prior.
+        options: The prior of the shape.
         shape: The shape of all pairs where it is known, as `likeliest_shape` returns it, (4,).
     """
     if not _informative(evidence):
         return False
     counts = _counts(decoy_quantile(evidence), group)
-    shape = fit_shape(counts.sum(0), options) if shape is None else shape
-    rates = np.array([_rate(count, shape, options) for count in counts])
-    profiles = [_Profile(count, shape, rate, options) for count, rate in zip(counts, rates, strict=True)]
-    if any(profiles[k].includes(rates[1 - k]) for k in (0, 1)):
-        return False
-    low, high = _resampled(counts, shape, rates, np.random.default_rng((seed, 11)), resamples, options)
-    small, large = np.argsort(rates)
-    return _has_gap(profiles[small], profiles[large], high[small], low[large], options.halvings)
+    mass = bin_probabilities(fit_shape(counts.sum(0), options) if shape is None else shape)
 
+    def fit(counts: Ints) -> float:
+        rate = _likeliest_rate(counts, mass)
+        return float(counts @ np.log(np.maximum(rate * BIN_WIDTHS + (1 - rate) * mass, np.finfo(np.float64).tiny)))
 
-def _has_gap(lower: _Profile, upper: _Profile, low: float, high: float, halvings: int) -> bool:
-    """Return whether a rate from `low` to `high` lies above one group's likely rates and below the other's."""
-    low = max(low, min(float(expit(lower.best)), lower.largest()))  # a rate may lie outside of its likely ones
-    high = min(high, float(expit(upper.best)))
-    for _ in range(halvings if low < high else 0):
-        middle = (low + high) / 2
-        in_lower, in_upper = lower.includes(middle), upper.includes(middle)
-        if in_lower == in_upper:
-            return not in_lower
-        low, high = (middle, high) if in_lower else (low, middle)
-    return False
+    return sum(map(fit, counts)) - fit(counts.sum(0)) > 2 * DROP
 
 
 def decoy_quantile(evidence: Evidence) -> Reals:
@@ -380,10 +363,6 @@ class _Profile:
         """Return the upper limit of the rate by the counts of small u."""
         return largest_rate(self.counts, self.options, ERRORS, 1.0)
 
-    def includes(self, rate: float) -> bool:
-        """Return whether a rate lies in the interval."""
-        return rate <= self.largest() and not self.unlikely(float(np.clip(logit(rate), *BOUNDS[0])))
-
     def interval(self) -> tuple[float, float]:
         """Return the lower and the upper end of the interval."""
         ends = []
@@ -407,15 +386,20 @@ def _counts(u: Reals, group: Ints) -> Ints:
     return np.stack([bin_counts(u[group == number]) for number in range(groups)])
 
 
-def _rate(counts: Ints, shape: Reals, options: CalibrationOptions, steps: int = 300) -> float:
-    """Return the rate of greatest likelihood by EM, at most `largest_rate`."""
-    mass, rate, total = bin_probabilities(shape), 0.3, max(1, int(counts.sum()))
-    for _ in range(steps):
-        before, mismatched = rate, rate * BIN_WIDTHS
-        rate = float((counts * mismatched / (mismatched + (1 - rate) * mass)).sum() / total)
-        if abs(rate - before) < 1e-6:
-            break
-    return min(rate, largest_rate(counts, options))
+def _rate(counts: Ints, shape: Reals, options: CalibrationOptions) -> float:
+    """Return the rate of greatest likelihood, at most `largest_rate`."""
+    return min(_likeliest_rate(counts, bin_probabilities(shape)), largest_rate(counts, options))
+
+
+def _likeliest_rate(counts: Ints, mass: Reals) -> float:
+    """Return the rate of greatest likelihood, where the bins' probabilities for a matching pair are known, (bins,)."""
+
+    def slope(rate: float) -> float:
+        return float(counts @ ((BIN_WIDTHS - mass) / (rate * BIN_WIDTHS + (1 - rate) * mass)))
+
+    if slope(NO_RATE) <= 0:
+        return 0.0
+    return float(brentq(slope, NO_RATE, 1.0)) if slope(1.0) < 0 else 1.0
 
 
 def _isotonic_ratio(evidence: Evidence, rate: float) -> Reals:
@@ -461,7 +445,8 @@ def calibrate_sides(
         evidence: Evidence of the pairs, (n,), and of decoys.
         in_train: Whether each pair is a training pair, (n,).
         seed: Seed of the resampling.
-        resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate.
+        resamples: Number of resampled collections for the intervals; with 0, an interval holds only the rate, and the
+            search is shorter.
         options: What separate rates need, and the options of `calibrate`.
     """
     if len(evidence.placeholder):
@@ -472,11 +457,9 @@ def calibrate_sides(
             rates, low, high = (np.repeat(ends, 2) for ends in (calibration.rates, calibration.low, calibration.high))
             calibration, separate = replace(calibration, rates=rates, low=low, high=high), 1
         return with_placeholders(calibration, evidence.placeholder, in_train.astype(np.int64) * separate), separate
-    group, shape = in_train.astype(np.int64), likeliest_shape(evidence, options)
-    separate = int(
-        min(in_train.sum(), (~in_train).sum()) >= options.min_pairs_of_side
-        and rates_differ(evidence, group, seed, max(resamples, options.min_resamples), options, shape)
-    )
+    group, shape = in_train.astype(np.int64), likeliest_shape(evidence, options, not resamples)
+    enough = min(in_train.sum(), (~in_train).sum()) >= options.min_pairs_of_side
+    separate = int(enough and rates_differ(evidence, group, options, shape))
     return calibrate(evidence, group * separate, seed, resamples, options, shape), separate
 
 

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from pairsift.arrays import Floats, Ints, Reals, unit_rows
+from pairsift.arrays import Floats, Ints, Reals, centred_unit_rows
 from pairsift.detect.folds import Folds
 from pairsift.detect.options import DetectOptions, NeighbourOptions
 
 ROWS = 4096  # rows whose cosines with the references are in memory at once
 QUERIES = 1024  # rows whose cosines with the keys are in memory at once
 
-MATRIX_ROWS = 4096  # largest number of rows up to which a product of matrices is faster than one of gathered rows
+MATRIX_ROWS = 4096  # largest fold of which all cosines are computed at once
 
 PairEncoder = Callable[[int, Ints], tuple[Tensor, Tensor]]
 
@@ -150,19 +151,21 @@ def neighbour_evidence(
         captions: Features of each pair's caption, (n, e).
         seed: Seed of the references and of the keys.
         options: The neighbours and the references.
-        trust: Trust in each pair by models that did not see each of the folds, [0, 1], (folds, n); None for 1.
+        trust: Trust in each pair by models that did not see each of the folds, [0, 1], (folds, n); None for 1. A pair
+            with a trust of 0 is no neighbour.
 
     Returns:
         The evidence by predicted captions, and by predicted images.
     """
-    x, y = (torch.from_numpy(unit_rows(vectors - vectors.mean(0))) for vectors in (images, captions))
+    x, y = (torch.from_numpy(centred_unit_rows(vectors)) for vectors in (images, captions))
     weights = torch.ones(1, len(folds)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
 
     def predicted(queries: Tensor, values: Tensor, fold: int, members: Ints) -> Tensor:
         # At most so many pairs of the other folds, in an order that is drawn for each fold.
-        others = np.flatnonzero(folds.fold != fold)
+        weight = weights[fold % len(weights)]
+        others = np.flatnonzero((folds.fold != fold) & (weight.numpy() > 0))
         keys = np.random.default_rng((seed, 10, fold)).permutation(others)[: options.neighbours.max_keys]
-        return _predictions(queries, values, weights[fold % len(weights)], members, keys, options.neighbours)
+        return _predictions(queries, values, weight, members, keys, options.neighbours)
 
     def by_images(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
         return predicted(x, y, fold, members), y[members]
@@ -177,15 +180,14 @@ def _predictions(
     queries: Tensor, values: Tensor, weights: Tensor, members: Ints, keys: Ints, options: NeighbourOptions
 ) -> Tensor:
     """Return the weighted means of the values of each member's nearest keys, as unit vectors, (len(members), e)."""
+    if not len(keys):
+        return torch.zeros(len(members), values.shape[1])
     count, predictions = min(options.count, len(keys)), []
     key_vectors, key_values, key_weights = queries[keys], values[keys], weights[keys]
     for start in range(0, len(members), QUERIES):
         cosine, place = (queries[members[start : start + QUERIES]] @ key_vectors.T).topk(count, 1)
         weight = (options.sharpness * cosine).softmax(1) * key_weights[place]
-        if len(keys) <= MATRIX_ROWS:
-            means = torch.zeros(len(weight), len(keys)).scatter_(1, place, weight) @ key_values
-        else:
-            means = torch.einsum("nk,nkd->nd", weight, key_values[place])
+        means = functional.embedding_bag(place, key_values, per_sample_weights=weight, mode="sum")
         predictions.append(unit_vectors(means))
     return torch.cat(predictions)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from pairsift.arrays import Bools, Floats, Ints, unit_rows
+from pairsift.arrays import Bools, Floats, Ints, centred_unit_rows, unit_rows
 from pairsift.detect.options import DecoyOptions, DetectOptions, FoldOptions
 
 ROWS = 1024  # rows whose cosines with all others are in memory at once
@@ -147,10 +147,11 @@ def _near_captions(
 
     A candidate may not where it has the same text, or a near-duplicate of the image.
     """
-    cosine = (unit[rows] @ unit[candidates].T).numpy()
-    cosine[(group_of[rows, None] == group_of[candidates]) | (text[rows, None] == text[candidates])] = -np.inf
-    nearest = np.argpartition(-cosine, k - 1, axis=1)[:, :k]
-    return candidates[nearest], np.isfinite(np.take_along_axis(cosine, nearest, 1))
+    cosine = unit[rows] @ unit[candidates].T
+    for number in map(torch.from_numpy, (group_of, text)):
+        cosine.masked_fill_(number[rows, None] == number[candidates], -torch.inf)
+    values, nearest = cosine.topk(k, 1)
+    return candidates[nearest.numpy()], values.isfinite().numpy()
 
 
 def near_duplicates(vectors: Floats, options: FoldOptions) -> Ints:
@@ -167,7 +168,7 @@ def near_duplicates(vectors: Floats, options: FoldOptions) -> Ints:
         vectors: One vector per image, (n, d).
         options: The smallest cosine, and the largest group.
     """
-    unit = torch.from_numpy(unit_rows(vectors - vectors.mean(0)))
+    unit = torch.from_numpy(centred_unit_rows(vectors))
     edges = _near_pairs(unit, options.near_duplicate_cosine)
     graph = coo_matrix((np.ones(len(edges[0]), np.bool_), edges), (len(unit), len(unit)))
     group = connected_components(graph, directed=False)[1].astype(np.int64)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from pairsift.arrays import Bools, Floats, Ints, Reals, unit_rows
+from pairsift.arrays import Bools, Floats, Ints, Reals, centred_unit_rows, unit_rows
 from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
 from pairsift.detect.combination import combine, combine_with_siblings
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, neighbour_evidence
@@ -80,7 +80,7 @@ class JudgedPairs:
             aligned: Whether images and captions share a space.
             options: The options of the detector.
         """
-        joined = unit_rows(captions - captions.mean(0)) if ngrams is None else joined_vectors(captions, ngrams)
+        joined = centred_unit_rows(captions) if ngrams is None else joined_vectors(captions, ngrams)
         return JudgedPairs(
             principal(images, options.linear)[image_rows],
             principal(joined, options.linear),
@@ -197,10 +197,13 @@ def judge_pairs(
     image's captions correlate by 0.5 or more. If `fold` is None, the result is a mean over about 3,000 / n divisions
     into folds, at least one and at most five.
 
+    Without networks, the models of a fold are trained on at most 20,000 pairs, which are drawn by whole images.
+
     Args:
         judged: The pairs.
         seed: Seed of folds, decoys and resampling.
-        fold: Fold of each pair, (n,); by default they are drawn: ten folds, or five from 1,000 pairs on.
+        fold: Fold of each pair, (n,); by default they are drawn: ten folds, five from 1,000 pairs on, and fewer, at
+            least two, where the pairs beside a fold are 20,000.
         networks: Function from the folds and the trust, (folds, n), to an encoder by networks, each of them trained
             without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
         options: The options of the detector.
@@ -219,8 +222,8 @@ class Folding:
         fold: Fold of each pair, (n,).
         seed: Seed of decoys and resampling.
         resamples: Number of resampled collections for the interval of the rate.
-        trust: Match probability of each pair by evidence that saw neither the fold nor the pair, (folds, n); 1 for the
-            pairs of the fold; None trusts every pair.
+        trust: Match probability of each pair by evidence that saw neither the fold nor the pair, (folds, n); 0 for the
+            pairs of the fold and others that its models are not trained on; None trusts every pair.
     """
 
     fold: Ints
@@ -241,9 +244,10 @@ def judge_divisions(
     divisions = draw_divisions(judged, seed, options, fold)
     number = sum(int(fold_of.max()) + 1 for fold_of in divisions)
     foldings, resamples = [], options.calibration.resamples // len(divisions)
+    most = options.folds.max_learned if networks is None else len(judged)
     with progress(number * (options.folds.inner_folds + (networks is None))) as count:
         for row, fold_of in enumerate(divisions):
-            trust = trust_without_folds(judged, fold_of, seed + row, options, count)
+            trust = trust_without_folds(judged, fold_of, seed + row, most, options, count)
             foldings.append(Folding(fold_of, seed + row, resamples, trust))
         if networks is None:
             return foldings, judge_foldings(judged, foldings, options, count=count)
@@ -292,7 +296,7 @@ def mean_judgement(judgements: Sequence[Judgement], judged: JudgedPairs) -> Judg
 
 def joined_vectors(left: Floats, right: Floats) -> Floats:
     """Return both vectors of each caption side by side, each kind centred and scaled to unit length, (n, d + e)."""
-    return np.concatenate([unit_rows(left - left.mean(0)), unit_rows(right - right.mean(0))], 1)
+    return np.concatenate([centred_unit_rows(left), centred_unit_rows(right)], 1)
 
 
 def with_finite_vectors(judged: JudgedPairs) -> JudgedPairs:
@@ -309,18 +313,24 @@ def _finite(vectors: Floats) -> Floats:
 
 
 def trust_without_folds(
-    judged: JudgedPairs, fold: Ints, seed: int, options: DetectOptions, count: Callable[[int], object] = uncounted
+    judged: JudgedPairs,
+    fold: Ints,
+    seed: int,
+    most: int,
+    options: DetectOptions,
+    count: Callable[[int], object] = uncounted,
 ) -> Reals:
-    """Return the trust in each pair without each fold, (folds, n); 1 for the pairs of the fold.
+    """Return the trust in each pair without each fold, (folds, n).
 
-    It is the match probability by evidence that saw neither the fold nor the pair. `count` is told of the models of
-    each fold that is done.
+    It is the match probability by evidence that saw neither the fold nor the pair, for at most `most` pairs of whole
+    images, and 0 for the pairs of the fold and the others. `count` is told of the models of each fold that is done.
     """
-    trust = np.ones((int(fold.max()) + 1, len(judged)))
+    trust = np.zeros((int(fold.max()) + 1, len(judged)))
     for held_out in range(len(trust)):
-        rest = np.flatnonzero(fold != held_out).astype(np.int64)
+        rest = _whole_images(np.flatnonzero(fold != held_out).astype(np.int64), judged.image_of, most, seed)
         part = judged.subset(rest)
         units, number = part.units(options.folds.inner_folds, options.folds)
+        trust[held_out, rest] = 1
         if number >= 2:
             inner = make_folds(units, number, seed + 1)
             folds = Folds.make(part.image_of, part.group_of, part.text_of, inner, seed, options.decoys)
@@ -330,6 +340,15 @@ def trust_without_folds(
             trust[held_out, rest] = part.with_verified(calibration.probability)
         count(options.folds.inner_folds)
     return trust
+
+
+def _whole_images(rows: Ints, image_of: Ints, most: int, seed: int) -> Ints:
+    """Return the rows, or all rows of images that are drawn until there are `most`, (k,)."""
+    if len(rows) <= most:
+        return rows
+    image = np.unique(image_of[rows], return_inverse=True)[1]
+    place = np.random.default_rng((seed, 18)).permutation(int(image.max()) + 1)[image]
+    return np.sort(rows[np.argsort(place, kind="stable")[:most]])
 
 
 def judge_foldings(

@@ -13,7 +13,7 @@ from pairsift.detect.evidence import Evidence, PairEncoder, contrast, unit_vecto
 from pairsift.detect.folds import Folds
 from pairsift.detect.options import DetectOptions, LinearOptions
 
-ROWS = 65_536  # number of rows whose products are summed at once
+ROWS = 16_384  # number of rows whose products are computed at once
 POWER_STEPS = 30  # of the largest eigenvalue
 
 
@@ -79,7 +79,10 @@ def principal(vectors: Floats, options: LinearOptions) -> Floats:
         options: The largest number of components, and of rows that they are computed from.
     """
     mean, basis = _components(vectors, options)
-    return np.asarray(vectors - mean if basis is None else (vectors - mean) @ basis, np.float32)
+    if basis is None:
+        return np.asarray(vectors - mean, np.float32)
+    parts = [(vectors[start : start + ROWS] - mean) @ basis for start in range(0, len(vectors), ROWS)]
+    return np.asarray(np.concatenate(parts), np.float32)
 
 
 def _components(vectors: Floats, options: LinearOptions) -> tuple[Floats, Floats | None]:
@@ -87,7 +90,7 @@ def _components(vectors: Floats, options: LinearOptions) -> tuple[Floats, Floats
     mean, width = vectors.mean(0), min(options.max_width, len(vectors))
     if vectors.shape[1] <= width:
         return mean, None
-    sample = vectors[:: max(1, len(vectors) // options.max_rows)] - mean
+    sample = vectors[:: max(1, -(-len(vectors) // options.max_rows))] - mean
     values, basis = np.linalg.eigh(np.asarray(sample.T @ sample, np.float64))
     return mean, basis[:, np.argsort(-values)[:width]].astype(np.float32)
 
@@ -116,7 +119,7 @@ def canonical_encoder(
     x, y = torch.from_numpy(images), torch.from_numpy(captions)
     parts = [torch.from_numpy(members) for members in folds.members()]
     weights = torch.from_numpy(np.ones((1, len(folds))) if trust is None else trust)  # one row holds for all folds
-    moments = [[_moments(x, y, weight, part) for part in parts] for weight in weights]
+    moments = [[_moments(x, y, weight, part[weight[part] > 0]) for part in parts] for weight in weights]
     models = [_canonical(_total(moments[fold % len(moments)], fold), options) for fold in range(len(parts))]
 
     def encode(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -176,10 +179,11 @@ def _factor(covariance: Tensor, ridge: float) -> Tensor:
 
     A power iteration finds the eigenvalue.
     """
-    vector: Tensor = covariance.abs().sum(0)
+    scaled = covariance / covariance.norm().clamp(min=1e-30)  # so that no step overflows
+    vector: Tensor = scaled.abs().sum(0)
     for _ in range(POWER_STEPS):
-        vector = covariance @ (vector / vector.norm().clamp(min=1e-30))
-    largest = vector.norm().clamp(min=1e-12)
+        vector = scaled @ vector
+    largest = ((covariance @ vector).norm() / vector.norm().clamp(min=1e-300)).clamp(min=1e-12)
     identity = torch.eye(len(covariance), dtype=covariance.dtype)
     factor: Tensor = torch.linalg.cholesky(covariance + (ridge * largest).clamp(min=1e-12) * identity)
     return factor

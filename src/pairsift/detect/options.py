@@ -27,6 +27,7 @@ class FoldOptions:
         folds_of_many: Number of folds of many pairs.
         many_pairs: Number of pairs from which on they are many.
         inner_folds: Number of folds of the pairs that a fold's models are trained on, for the trust in these pairs.
+        max_learned: Largest number of pairs that the models of a fold are trained on, networks apart.
         averaged_pairs: Approximate number of pairs, summed over the divisions into folds that are averaged: up to
             2,000 pairs are divided more than once.
         max_foldings: Largest number of divisions into folds.
@@ -40,13 +41,20 @@ class FoldOptions:
     folds_of_many: int = 5
     many_pairs: int = 1000
     inner_folds: int = 3
+    max_learned: int = 20_000
     averaged_pairs: int = 3000
     max_foldings: int = 5
 
     def divisions(self, pairs: int) -> tuple[int, int]:
-        """Return how often this number of pairs is divided into folds, and into how many at most."""
+        """Return how often this number of pairs is divided into folds, and into how many at most.
+
+        Two folds are enough where half of the pairs are as many as a model is trained on.
+        """
         number = min(max(round(self.averaged_pairs / max(1, pairs)), 1), self.max_foldings)
-        return number, self.folds_of_many if pairs >= self.many_pairs else self.folds
+        if pairs < self.many_pairs:
+            return number, self.folds
+        beside = max(1, pairs - self.max_learned)  # pairs of a fold, whose models have enough to learn from
+        return number, min(self.folds_of_many, max(2, round(pairs / beside)))
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,7 @@ class LinearOptions:
             Kept after photographs, emoji and scenes of another seed.
         max_width: Number of principal components to which wider features are first reduced. Twice as many for images
             gained 0.0004 of AUROC on Flickr8k at 80%.
-        max_rows: From twice this number of rows on, principal components are computed from a part of the rows.
+        max_rows: Largest number of rows, evenly spaced, that principal components are computed from.
     """
 
     directions: int = 128
@@ -155,7 +163,7 @@ class CombinationOptions:
         min_decoys_of_side: Smallest number of decoys within training pairs, and within others, to combine these apart.
     """
 
-    max_decoys: int = 40_000
+    max_decoys: int = 5_000
     max_rate: float = 0.9
     min_decoys_of_side: int = 20
 
@@ -173,7 +181,6 @@ class CalibrationOptions:
         equal_weight_pairs: Number of pairs at which the free and the parametric probability have the same weight.
         min_mismatches: Number of mismatched pairs that probabilities allow for where the rate is 0.
         resamples: Number of resampled collections for the interval of the rate, over all divisions into folds.
-        min_resamples: Smallest number of resamples to decide whether training pairs and others differ in rate.
         halvings: Number of bisection steps for an end of a profile interval.
         min_pairs_of_side: Smallest number of training pairs, and of others, with separate rates. With 24 others, sides
             were taken apart without a reason more often (`benchmarks/research/rate.md`).
@@ -187,7 +194,6 @@ class CalibrationOptions:
     equal_weight_pairs: int = 1000
     min_mismatches: float = 0.1
     resamples: int = 60
-    min_resamples: int = 10
     halvings: int = 12
     min_pairs_of_side: int = 40
     side_errors: float = 3.0

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save_file
+from scipy.sparse import csr_matrix
 
 from pairsift.arrays import Floats
 from pairsift.encode.encoder import Array, digest, without_surrogates
 from pairsift.errors import InputError
 from pairsift.files import replacing
 
-if TYPE_CHECKING:
-    from sklearn.feature_extraction.text import HashingVectorizer
-
 LENGTHS = (1, 4)  # of n-grams, in characters
 BUCKETS = 2**15
 MAX_FITTED = 50_000  # maximum number of captions for the fit
 MAX_DIM = 256
-FITTED = 10_000  # `ngram_vectors` is fitted to 10,000 to 20,000 captions where there are more, evenly spaced
+FITTED = 10_000  # `ngram_vectors` is fitted to 5,000 to 10,000 captions where there are more, evenly spaced
 ROWS = 4096  # captions that are encoded at once
+EXACT = 1024  # up to so many captions, the decomposition is exact
 NEGLIGIBLE = 1e-4  # relative to the largest singular value
 SEED = 0
 
@@ -50,7 +50,6 @@ class NgramEncoder:
     def __init__(self, projection: Matrix) -> None:
         self.dim = int(projection.shape[1])
         self._stored, self._projection = projection, projection.astype(np.float32)
-        self._counter = _counter(len(projection))
         steps = f"ngrams char_wb {LENGTHS[0]}-{LENGTHS[1]} NFKC lower sublinear"
         self._key = digest([steps], {"projection": torch.from_numpy(projection)})
 
@@ -64,16 +63,14 @@ class NgramEncoder:
             captions: The captions. The vectors have at most 256 values, and fewer if there are fewer captions.
         """
         from sklearn.feature_extraction.text import TfidfTransformer
-        from sklearn.utils.extmath import randomized_svd
 
         if len(captions) > MAX_FITTED:
             rows = np.sort(np.random.default_rng(SEED).choice(len(captions), MAX_FITTED, replace=False))
             captions = [captions[row] for row in rows]
         sample = without_surrogates(list(captions)) or [""]
         weights = TfidfTransformer()
-        table = weights.fit_transform(_damped(_counter(BUCKETS).transform(sample)))
-        size = min(MAX_DIM, len(set(sample)))
-        _, strengths, directions = randomized_svd(table, size, n_iter=4, random_state=SEED)
+        table = weights.fit_transform(_damped_counts(sample, BUCKETS))
+        strengths, directions = _leading(table, min(MAX_DIM, len(set(sample))))
         significant = strengths > NEGLIGIBLE * strengths[0]
         significant[0] = True
         return cls((directions[significant] * weights.idf_).T.astype(np.float16, order="C"))
@@ -88,7 +85,7 @@ class NgramEncoder:
             return np.zeros((0, self.dim), np.float32)
         from sklearn.preprocessing import normalize
 
-        counts = _damped(self._counter.transform(without_surrogates(captions)))
+        counts = _damped_counts(without_surrogates(captions), len(self._projection))
         return np.asarray(normalize(counts @ self._projection), np.float32)
 
     def save(self, path: Path) -> None:
@@ -115,30 +112,50 @@ class NgramEncoder:
 
 def ngram_vectors(captions: Sequence[str]) -> Floats:
     """Return the vectors of captions by an encoder that is fitted to them, (n, at most 256) float32."""
-    encoder = NgramEncoder.build(captions[:: max(1, len(captions) // FITTED)])
+    encoder = NgramEncoder.build(captions[:: max(1, -(-len(captions) // FITTED))])
     starts = range(0, max(1, len(captions)), ROWS)
     parts = [encoder.encode(list(captions[start : start + ROWS])) for start in starts]
     return np.asarray(np.concatenate(parts), np.float32)
 
 
-def _counter(buckets: int) -> HashingVectorizer:
+def _damped_counts(captions: Sequence[str], buckets: int) -> csr_matrix:
+    """Return 1 + log(count) of the n-grams of each hash bucket in each caption, 0 where there are none, (n, buckets).
+
+    Since n-grams lie within words, each word is taken apart once.
+    """
     from sklearn.feature_extraction.text import HashingVectorizer  # takes a second or two, so only on use
 
-    return HashingVectorizer(
+    number = {"": 0}
+    words = [[number.setdefault(word, len(number)) for word in _normal_form(text).split()] for text in captions]
+    ends = np.cumsum([0, *map(len, words)])
+    places = np.fromiter(chain.from_iterable(words), np.int64, ends[-1])
+    of_captions = csr_matrix((np.ones(len(places), np.float32), places, ends), (len(captions), len(number)))
+    hashed = HashingVectorizer(
         analyzer="char_wb",
         ngram_range=LENGTHS,
         n_features=buckets,
-        preprocessor=_normal_form,
+        lowercase=False,
         norm=None,
         alternate_sign=False,
         dtype=np.float32,
     )
-
-
-def _damped(counts: Any) -> Any:
-    """Replace every count in a sparse matrix by 1 + log(count), in place."""
+    counts = of_captions @ hashed.transform(number)
+    counts.sort_indices()
     counts.data = 1 + np.log(counts.data)
     return counts
+
+
+def _leading(table: csr_matrix, size: int) -> tuple[Floats, Floats]:
+    """Return the leading singular values of a sparse matrix, (size,), and their right singular vectors, (size, d)."""
+    if table.shape[0] > EXACT:
+        from sklearn.utils.extmath import randomized_svd
+
+        _, values, vectors = randomized_svd(table, size, n_iter=4, random_state=SEED)
+        return values, vectors
+    squares, left = np.linalg.eigh((table @ table.T).toarray())
+    least = max(NEGLIGIBLE**4 * float(squares[-1]), float(np.finfo(np.float32).tiny))
+    values = np.sqrt(np.maximum(squares[::-1][:size], least))
+    return values, (table.T @ left[:, ::-1][:, :size] / values).T
 
 
 def _normal_form(caption: str) -> str:

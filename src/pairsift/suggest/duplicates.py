@@ -79,16 +79,23 @@ def _chains(place: Ints, group: Ints, unit: Floats) -> Ints:
     return np.concatenate(edges)
 
 
+class _Letters(dict[int, str]):
+    """A table for `str.translate` that replaces what is no letter, number or mark by a space."""
+
+    def __missing__(self, code: int) -> str:
+        letter = chr(code)
+        return self.setdefault(code, letter if unicodedata.category(letter)[0] in "LNM" else " ")
+
+
 def word_numbers(captions: Sequence[str]) -> Ints:
     """Return a number for each caption, the same for captions of the same words, (n,).
 
     Case, punctuation and spaces do not count. `pairsift.arrays.text_numbers` tells captions apart by punctuation.
     """
     number: dict[str, int] = {}
-    numbers = np.empty(len(captions), np.int64)
+    numbers, letters = np.empty(len(captions), np.int64), _Letters()
     for place, text in enumerate(captions):
-        letters = "".join(c if unicodedata.category(c)[0] in "LNM" else " " for c in text.casefold())
-        words = " ".join(letters.split()) or text  # of emoji, no word is left
+        words = " ".join(text.casefold().translate(letters).split()) or text  # of emoji, no word is left
         numbers[place] = number.setdefault(words, len(number))
     return numbers
 
