@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from pairsift.arrays import Bools, Floats, Ints, Reals, centred_unit_rows, unit_rows
+from pairsift.cores import one_thread
 from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
 from pairsift.detect.combination import combine, combine_with_siblings
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, neighbour_evidence
@@ -19,6 +20,7 @@ from pairsift.detect.options import DetectOptions, FoldOptions, VerdictOptions
 from pairsift.detect.placeholders import find_placeholders, have_common
 
 SHIPPED = DetectOptions()
+FEW = 2000  # fewer pairs are judged with one thread
 Networks = Callable[[Folds, Reals], PairEncoder]
 Progress = Callable[[int], AbstractContextManager[Callable[[int], object]]]
 
@@ -211,7 +213,8 @@ def judge_pairs(
             networks are not among them.
     """
     judged = with_finite_vectors(judged)
-    return mean_judgement(judge_divisions(judged, seed, fold, networks, options, progress)[1], judged)
+    with one_thread() if len(judged) < FEW and networks is None else nullcontext():
+        return mean_judgement(judge_divisions(judged, seed, fold, networks, options, progress)[1], judged)
 
 
 @dataclass(frozen=True)
@@ -326,6 +329,7 @@ def trust_without_folds(
     images, and 0 for the pairs of the fold and the others. `count` is told of the models of each fold that is done.
     """
     trust = np.zeros((int(fold.max()) + 1, len(judged)))
+    decoys = replace(options.decoys, number=options.decoys.number_for_trust)
     for held_out in range(len(trust)):
         rest = _whole_images(np.flatnonzero(fold != held_out).astype(np.int64), judged.image_of, most, seed)
         part = judged.subset(rest)
@@ -333,7 +337,7 @@ def trust_without_folds(
         trust[held_out, rest] = 1
         if number >= 2:
             inner = make_folds(units, number, seed + 1)
-            folds = Folds.make(part.image_of, part.group_of, part.text_of, inner, seed, options.decoys)
+            folds = Folds.make(part.image_of, part.group_of, part.text_of, inner, seed, decoys)
             kinds, models = kinds_of(part, folds, seed, options)
             evidence = combine_with_siblings(folds, kinds, models, part.in_train, seed, options)
             calibration, _ = calibrate_sides(evidence, part.in_train, seed, 0, options.calibration)

@@ -63,6 +63,7 @@ class DecoyOptions:
 
     Attributes:
         number: Approximate number of decoys.
+        number_for_trust: Approximate number of decoys where only the trust in pairs is sought.
         max_per_pair: Largest number of decoys of a pair.
         max_near_per_pair: Largest number of near decoys of a pair.
         near_share: Share of the captions of a fold, the nearest ones, that read like a caption.
@@ -71,6 +72,7 @@ class DecoyOptions:
     """
 
     number: int = 20_000
+    number_for_trust: int = 5_000
     max_per_pair: int = 200
     max_near_per_pair: int = 10
     near_share: float = 0.01
