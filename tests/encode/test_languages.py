@@ -41,8 +41,17 @@ def test_a_mixture_of_all_is_told_with_its_scripts(wordllama):
     assert {name: found.scripts[name] for name in SCRIPTS} == dict.fromkeys(SCRIPTS, 10)
     assert (
         found.message.startswith(f"at least {found.unknown * 100 // 250}% of the captions")
-        and "--text-encoder wordllama+ngrams" in found.message
+        and "leave --text-encoder out" in found.message
     )
+
+
+def test_muse_knows_the_scripts_of_its_languages_alone():
+    muse = MuseEncoder()
+    known = ["собака на берегу", "كلب يجري", "狗在海滩上跑", "犬が走る", "개가 달린다", "สุนัขวิ่ง", "ein Hund am Strand"]
+    assert unknown_language(known * 9, muse) is None
+    found = unknown_language(known * 9 + ["ένας σκύλος τρέχει", "एक कुत्ता"] * 9, muse)
+    assert found.scripts == {"Greek": 9, "Devanagari": 9} and found.unknown == 18 and found.checked == 81
+    assert "that muse does not know (Greek, Devanagari): give --text-encoder muse+ngrams" in found.message
 
 
 def test_half_german_is_told_and_a_little_is_not(wordllama):

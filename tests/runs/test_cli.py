@@ -47,7 +47,7 @@ MESSAGES = [  # one for each message, in full or up to the names that grow with 
     ),
     (
         ["fit", "SCENES", "--text-encoder", "words"],
-        "matcher two_tower cannot read the text encoder words; it takes wordllama, muse, ngrams",
+        "matcher two_tower cannot read the text encoder words; it takes muse, minilm, wordllama, ngrams",
     ),
     (
         ["fit", "SCENES", "--matcher", "vse", "--text-encoder", "wordllama"],

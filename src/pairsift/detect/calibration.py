@@ -93,7 +93,9 @@ def fit_shape(
         rate: Share of mismatched pairs, (0, 1), if it is known; by default it is fitted too.
         few: Whether the search starts from two shapes.
     """
-    starts = np.array(FEW_STARTS if few else STARTS) if start_shape is None else search_parameters(expit(-1.0), start_shape)[None]
+    starts = np.array(FEW_STARTS if few else STARTS)
+    if start_shape is not None:
+        starts = search_parameters(expit(-1.0), start_shape)[None]
     bounds = BOUNDS
     if rate is not None:
         starts[:, 0], bounds = logit(rate), ((float(logit(rate)),) * 2, *BOUNDS[1:])

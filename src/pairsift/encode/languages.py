@@ -1,6 +1,6 @@
 """The detection of captions in scripts and languages that a text encoder does not know.
 
-The main evidence is the number of pieces that the encoder cuts words into.
+For word vectors, the main evidence is the number of pieces that the encoder cuts words into.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import chain, groupby
 import numpy as np
 
 from pairsift.encode.encoder import TextEncoder
+from pairsift.encode.muse import MuseEncoder
 from pairsift.encode.wordllama import WordLlamaEncoder
 
 MAX_CAPTIONS = 5_000  # maximum number of captions that are checked
@@ -25,9 +26,11 @@ NOTABLE = 0.05  # share of all captions; below it, nothing is reported
 FREQUENT = 0.1  # share of captions; an accented word in more captions is a brand such as Pokémon
 PUNCTUATION = ".,;:!?…\"'()[]«»“”„‘’"
 SEED = 0
-ADVICE = (
-    "give --text-encoder muse where it knows them (pairsift list encoders), or else --text-encoder wordllama+ngrams"
-)
+ADVICE = {
+    "wordllama": "leave --text-encoder out, or give muse+ngrams",
+    "muse": "give --text-encoder muse+ngrams, which has character n-grams for any script",
+}
+SCRIPTS_OF_MUSE = ("Arabic", "Chinese characters", "Cyrillic", "Japanese", "Korean", "Latin", "Thai")
 LATIN, FOREIGN = "Latin", "languages other than English in Latin script"
 # The words of two letters in English, including units. Most other languages have other common words of two letters.
 _TWO_LETTERS = """
@@ -64,14 +67,16 @@ def unknown_language(captions: Sequence[str], encoder: TextEncoder) -> UnknownLa
     English captions. Therefore they count only if at least 30% of the captions in Latin script show them. File names,
     numbers and captions without letters do not count.
 
+    `muse` knows the scripts of its fifteen languages. Which of them in Latin script is another one, is not told.
+
     Args:
         captions: The captions. If there are more than 5,000, a random sample is checked.
-        encoder: The text encoder. The check is possible for `wordllama` only.
+        encoder: The text encoder. The check is possible for `wordllama` and `muse` only.
 
     Returns:
         The result, or None if the encoder knows the captions or no statement is possible.
     """
-    if not isinstance(encoder, WordLlamaEncoder):
+    if not isinstance(encoder, WordLlamaEncoder | MuseEncoder):
         return None
     if len(captions) > MAX_CAPTIONS:
         rows = np.random.default_rng(SEED).choice(len(captions), MAX_CAPTIONS, replace=False)
@@ -81,31 +86,39 @@ def unknown_language(captions: Sequence[str], encoder: TextEncoder) -> UnknownLa
         words = _words(caption)
         if script := _script(words):
             by_script.setdefault(script, []).append(words)
-    pieces = _pieces(
-        [word for caption_words in by_script.values() for words in caption_words for word in words], encoder
-    )
-    latin = by_script.pop(LATIN, [])
-    scripts = Counter(
-        {
-            name: len(caption_words)
-            for name, caption_words in by_script.items()
-            if _broken(chain(*caption_words), pieces)
-        }
-    )
-    signs = sum(_signs(latin, pieces))
-    if len(latin) >= MIN_LATIN and signs >= SIGNS * len(latin):
-        scripts[FOREIGN] = signs
-    checked, unknown = len(latin) + sum(map(len, by_script.values())), scripts.total()
+    if isinstance(encoder, MuseEncoder):
+        scripts = Counter({name: len(found) for name, found in by_script.items() if name not in SCRIPTS_OF_MUSE})
+    else:
+        scripts = _unknown_to_words(by_script, encoder)
+    checked, unknown = sum(map(len, by_script.values())), scripts.total()
     if not unknown or unknown < NOTABLE * checked:
         return None
     counts = dict(scripts.most_common())
     return UnknownLanguages(checked, unknown, counts, _sentence(checked, unknown, list(counts), encoder.name))
 
 
+def _unknown_to_words(by_script: Mapping[str, list[list[str]]], encoder: WordLlamaEncoder) -> Counter[str]:
+    """Return the number of captions that English word vectors do not know, by script.
+
+    Args:
+        by_script: The words of each caption, by its script.
+        encoder: The word vectors.
+    """
+    words = [word for captions in by_script.values() for caption in captions for word in caption]
+    pieces, latin = _pieces(words, encoder), by_script.get(LATIN, [])
+    others = {name: captions for name, captions in by_script.items() if name != LATIN}
+    scripts = Counter({name: len(found) for name, found in others.items() if _broken(chain(*found), pieces)})
+    signs = sum(_signs(latin, pieces))
+    if len(latin) >= MIN_LATIN and signs >= SIGNS * len(latin):
+        scripts[FOREIGN] = signs
+    return scripts
+
+
 def _sentence(checked: int, unknown: int, scripts: list[str], name: str) -> str:
     names = scripts if len(scripts) <= 8 else [*scripts[:7], f"{len(scripts) - 7} more"]
     share = "all" if unknown == checked else f"at least {100 * unknown // checked}% of the"
-    return f"{share} captions are in scripts or languages that {name} does not know ({', '.join(names)}): {ADVICE}"
+    advice = ADVICE[name.partition("+")[0]]
+    return f"{share} captions are in scripts or languages that {name} does not know ({', '.join(names)}): {advice}"
 
 
 def _words(caption: str) -> list[str]:

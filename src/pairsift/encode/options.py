@@ -22,8 +22,9 @@ class EncodeOptions(Options):
     text_encoder: str | None = Field(
         default=None,
         description="Name of the text encoder, such as muse for fifteen languages, ngrams for any, or several joined "
-        "by +, such as wordllama+ngrams; by default wordllama, or words for matchers that learn words, or ids where "
-        "the captions are token ids, or embeddings where the source has their vectors.",
+        "by +; by default muse, with ngrams where they separate held-out pairs better, or wordllama for matchers that "
+        "read tokens, words for those that learn words, ids where the captions are token ids, and embeddings where the "
+        "source has their vectors.",
     )
     aligned: bool | None = Field(
         default=None,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pairsift.encode.vocabularies import Numbering
 
 IMAGE_ENCODER = "efficientnet-lite0"  # the image encoder of a run that names none
+TEXT_ENCODER = "muse"  # its text encoder, where a matcher reads one vector for a caption
+TOKEN_ENCODER = "wordllama"  # its text encoder, where a matcher reads one vector for each token
 IMAGE_ENCODERS: Registry[Callable[[], ImageEncoder]] = Registry(
     "image encoder",
     {
@@ -30,9 +32,10 @@ IMAGE_ENCODERS: Registry[Callable[[], ImageEncoder]] = Registry(
 TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
     "text encoder",
     {
-        "wordllama": "static word vectors from a Python package, averaged or one per token, 256-d; the default",
+        "wordllama": "static English word vectors from a Python package, averaged or one per token, 256-d; the default "
+        "of matchers that read tokens",
         "muse": "multilingual Universal Sentence Encoder v3 from a Python package, fifteen languages in one space (ar "
-        "de en es fr it ja ko nl pl pt ru th tr zh), one vector or one per piece, 512-d",
+        "de en es fr it ja ko nl pl pt ru th tr zh), one vector or one per piece, 512-d; the default",
         "ngrams": "character n-grams weighted as the captions have them, any language, no pretrained weights, 256-d",
         "words": "ids from a vocabulary of words, the captions' own or a file's, for matchers that learn word vectors",
         "bpe": "ids of byte pairs learned from the captions, any language, for matchers that learn word vectors",
@@ -42,7 +45,7 @@ TEXT_ENCODERS: Registry[Callable[[], TextEncoder]] = Registry(
         "'pairsift[minilm]', or `minilm:<folder>` for a local copy or a fine-tuned one",
         "hf:<folder or hub id>": "a language model or CLIP-like model of transformers; pip install 'pairsift[hf]'",
         "<name>+<name>": "vectors of several of these (not words, bpe, ids, embeddings) side by side, such as "
-        "wordllama+ngrams",
+        "muse+ngrams",
     },
 )
 ID_ENCODERS = ("words", "bpe", "ids")  # text encoders that give ids; a matcher learns the vectors
@@ -79,7 +82,7 @@ def check_names(image: str | None, text: str | None) -> None:
     """
     if image is not None and image not in IMAGE_ENCODERS and not image.startswith("hf:"):
         IMAGE_ENCODERS.find(image)
-    for part in text_parts(text or "wordllama"):
+    for part in text_parts(text or TEXT_ENCODER):
         if part not in TEXT_ENCODERS and not part.startswith(("minilm:", "hf:")):
             TEXT_ENCODERS.find(part)
 
@@ -90,7 +93,7 @@ def text_parts(spec: str) -> list[str]:
 
 
 def text_encoder(
-    spec: str = "wordllama",
+    spec: str = TEXT_ENCODER,
     tokens: bool = False,
     vocabulary: Numbering | None = None,
     ngrams: NgramEncoder | None = None,

@@ -177,7 +177,7 @@ class SourceVectors:
         """
         raise InputError(
             "the captions' vectors came with the source, and nothing here can encode another text in the same way: fit "
-            "with a text encoder, such as --text-encoder wordllama, for a run that can search by text"
+            "with a text encoder, such as --text-encoder muse, for a run that can search by text"
         )
 
 

@@ -12,6 +12,7 @@ from datetime import date
 from itertools import count
 from pathlib import Path
 
+from pairsift.encode.registry import TEXT_ENCODER
 from pairsift.errors import InputError, WriteError, writing
 from pairsift.files import LOCK, only_writer
 from pairsift.marker import MARKER, is_free, require_own, write_marker
@@ -152,7 +153,7 @@ def _require_same(folder: Path, previous: Config, config: Config) -> None:
     for name in dict.fromkeys(
         ("source", *CHOICES, *before, *now)
     ):  # options that decide about other options come first
-        automatic = name == "text_encoder" and now.get(name) is None and before.get(name) == WITH_NGRAMS
+        automatic = name == "text_encoder" and now.get(name) is None and before.get(name) in (TEXT_ENCODER, WITH_NGRAMS)
         if name not in MAY_DIFFER and now.get(name) != before.get(name) and not automatic:
             begun = typed(name, before.get(name))
             begun = begun if before.get(name) is None else f"with {begun}"

@@ -11,7 +11,6 @@ from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import Resume, fit_config
 from pairsift.runs.prepare import read_pairs
 from pairsift.runs.run import Run
-from pairsift.runs.text_encoding import WORDLLAMA
 
 SPLIT = "test"
 
@@ -72,6 +71,4 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "noise_index": None,
         **columns,
     }
-    if run.config.encode.text_encoder is None and run.prepared.texts.name == WORDLLAMA and pairs.features is None:
-        changed["text_encoder"] = WORDLLAMA
     return from_tree({**run.config.tree(), **changed})

@@ -13,18 +13,18 @@ from pairsift.detect.folds import Folds, make_folds, near_duplicates
 from pairsift.detect.judgement import joined_vectors
 from pairsift.detect.linear import linear_evidence, principal
 from pairsift.detect.options import DetectOptions
-from pairsift.encode.cache import encode_captions, encode_pairs
+from pairsift.encode.cache import encode_captions, encode_images
 from pairsift.encode.features import Features, Table
 from pairsift.encode.lazy_rows import ImagePixels
 from pairsift.encode.ngrams import NgramEncoder, ngram_vectors
-from pairsift.encode.registry import IMAGE_ENCODER, image_encoder, text_encoder
+from pairsift.encode.registry import image_encoder, text_encoder
 from pairsift.encode.source_features import caption_vectors
 from pairsift.pairs.pairs import Pairs
 from pairsift.runs.prepare import Prepared
 
 ROWS = 4096  # captions, images or tokens that are read at once
 SAMPLED_PAIRS = 4000  # largest number of training pairs that show whether n-grams help
-NGRAM_GAIN = 0.01  # smallest gain in separation for which n-grams are added to the word vectors
+NGRAM_GAIN = 0.01  # smallest gain in separation for which n-grams are added to the text encoder
 FOLDS = 5
 
 
@@ -70,8 +70,8 @@ def evidence_features(prepared: Prepared, cache: Path | None, progress: bool) ->
     """Return the features that evidence is computed from, one row per image and per pair.
 
     These are the run's features where they can be. Captions that a matcher reads as tokens or numbered words have the
-    vectors of the source, if it has any; numbered words are else encoded by `wordllama`. Images that the matcher
-    decodes itself are encoded by the default image encoder.
+    vectors of the source, if it has any; numbered words are else encoded by the default text encoder. Images that the
+    matcher decodes itself are encoded by the default image encoder.
 
     Args:
         prepared: Pairs and their features for the run's matcher.
@@ -82,12 +82,9 @@ def evidence_features(prepared: Prepared, cache: Path | None, progress: bool) ->
     if (vectors := caption_vectors(pairs, prepared.texts)) is not None:
         words = Table(vectors)
     elif prepared.texts.kind == "ids" and not _given_ids(pairs):
-        words = encode_captions(pairs, text_encoder("wordllama"), cache, progress)
+        words = encode_captions(pairs, text_encoder(), cache, progress)
     if isinstance(images.values, ImagePixels):
-        encoded, _ = encode_pairs(
-            pairs, image_encoder(IMAGE_ENCODER), text_encoder("wordllama"), cache, progress=progress
-        )
-        images = encoded.images
+        images, _ = encode_images(pairs, image_encoder(), cache, bar="images" if progress else None)
     return Features(images, words)
 
 

@@ -16,6 +16,7 @@ from pairsift.cores import limit_threads
 from pairsift.detect import Judgement
 from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
+from pairsift.encode.registry import TEXT_ENCODER
 from pairsift.errors import writing
 from pairsift.files import write_json, write_text
 from pairsift.loss.ranking import AnyRankingLoss
@@ -48,7 +49,7 @@ from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, prepare, require_possible
 from pairsift.runs.run import Run
 from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
-from pairsift.runs.text_encoding import WITH_NGRAMS, WORDLLAMA
+from pairsift.runs.text_encoding import WITH_NGRAMS
 from pairsift.steps import Prior
 from pairsift.table import write_division
 from pairsift.train.apart import Apart, trainer_of
@@ -283,12 +284,15 @@ def begin(folder: Path, config: Config, progress: bool, resume: Resume = False) 
         if prepared.changes:
             _leave_out(folder, prepared.pairs)
         return config, prepared
-    if _may_add_ngrams(config, prepared) and ngrams_help(prepared, config.train.seed, config.detect):
-        config = config.with_text_encoder(WITH_NGRAMS)
+    if config.encode.text_encoder is None and prepared.texts.name == TEXT_ENCODER:
+        config = config.with_text_encoder(TEXT_ENCODER)
+        if prepared.features.images.values.ndim == 2 and ngrams_help(prepared, config.train.seed, config.detect):
+            config = config.with_text_encoder(WITH_NGRAMS)
+            prepared = prepare(config, folder, False)
         write_text(folder / CONFIG, config.text())
         if progress:
-            write(f"text encoder: {WITH_NGRAMS}, which separates held-out pairs better from random pairs")
-        prepared = prepare(config, folder, False)
+            reason = ", which separates held-out pairs better from random pairs" if prepared.ngrams else ""
+            write(f"text encoder: {config.encode.text_encoder}{reason}")
     write_skipped(prepared.pairs, folder / SKIPPED)
     if prepared.vocabulary is not None:
         write_text(folder / VOCABULARY, prepared.vocabulary.to_json())
@@ -310,12 +314,6 @@ def _leave_out(folder: Path, pairs: Pairs) -> None:
     for file in (folder / "model").glob("fold_*.safetensors"):
         file.unlink()
     write_skipped(pairs, folder / SKIPPED)
-
-
-def _may_add_ngrams(config: Config, prepared: Prepared) -> bool:
-    """Return whether the captions may decide to add n-grams to the text encoder."""
-    vectors = prepared.features.images.values, prepared.features.texts.values
-    return config.encode.text_encoder is None and prepared.texts.name == WORDLLAMA and all(v.ndim == 2 for v in vectors)
 
 
 def facts_of(config: Config, prepared: Prepared) -> dict[str, Any]:

@@ -21,7 +21,15 @@ from pairsift.encode.features import Features, Table
 from pairsift.encode.languages import unknown_language
 from pairsift.encode.ngrams import NgramEncoder
 from pairsift.encode.options import EMBEDDINGS
-from pairsift.encode.registry import ID_ENCODERS, IMAGE_ENCODER, check_names, image_encoder, text_encoder
+from pairsift.encode.registry import (
+    ID_ENCODERS,
+    IMAGE_ENCODER,
+    TEXT_ENCODER,
+    TOKEN_ENCODER,
+    check_names,
+    image_encoder,
+    text_encoder,
+)
 from pairsift.encode.source_features import SourceFeatures, broken_vectors, caption_vectors, open_source_features
 from pairsift.encode.vocabularies import Numbering
 from pairsift.errors import InputError, require_source
@@ -117,7 +125,7 @@ def _check_encoders(config: Config) -> None:
                 raise InputError(
                     f"matcher {matcher.name} reads raw images and text: leave --{name.replace('_', '-')} out"
                 )
-    frozen = "wordllama, muse, ngrams, minilm, hf:<folder>, or several joined by +"
+    frozen = "muse, minilm, wordllama, ngrams, hf:<folder>, or several joined by +"
     takes = "words, bpe or ids, which it learns" if matcher.text_kind == "ids" else frozen
     if (text_name(config) in ID_ENCODERS) != (matcher.text_kind == "ids"):
         raise InputError(f"matcher {matcher.name} cannot read the text encoder {encode.text_encoder}; it takes {takes}")
@@ -130,7 +138,8 @@ def text_name(config: Config, pairs: Pairs | None = None) -> str:
 
     The options name it, else the matcher and the pairs have a default.
 
-    A matcher that reads raw text takes the place of a text encoder. The pairs count only after they are read.
+    A matcher that reads raw text takes the place of a text encoder. The pairs count only after they are read. Runs
+    without a name are those of token matchers, and older ones: `named` gives one to a new run.
 
     Raises:
         InputError: The captions are token ids, and the matcher or the text encoder of the options cannot read them; or
@@ -142,7 +151,7 @@ def text_name(config: Config, pairs: Pairs | None = None) -> str:
     if pairs is not None and requested == EMBEDDINGS and not has_vectors:
         raise InputError(f"{pairs.source}: has no vectors of captions: leave --text-encoder {EMBEDDINGS} out")
     if pairs is None or features is None or not features.ids:
-        frozen = EMBEDDINGS if has_vectors and matcher.text_kind == "vector" else "wordllama"
+        frozen = EMBEDDINGS if has_vectors and matcher.text_kind == "vector" else TOKEN_ENCODER
         return requested or {"ids": "words", "text": matcher.name}.get(matcher.text_kind, frozen)
     if matcher.text_kind != "ids":
         learn = ", ".join(name for name, other in MATCHERS.items() if other.text_kind == "ids")
@@ -154,6 +163,12 @@ def text_name(config: Config, pairs: Pairs | None = None) -> str:
             f"{pairs.source}: its captions are token ids, which {requested} cannot read; leave --text-encoder out"
         )
     return "ids"
+
+
+def named(config: Config, pairs: Pairs) -> Config:
+    """Return the config with the default text encoder, if it names none and the matcher reads vectors of captions."""
+    unnamed = config.encode.text_encoder is None and config.matcher.text_kind == "vector"
+    return config.with_text_encoder(TEXT_ENCODER) if unnamed and text_name(config, pairs) == TOKEN_ENCODER else config
 
 
 @dataclass(frozen=True)
@@ -194,7 +209,7 @@ def prepare(
     if read.changes is None:
         check_sizes(read.pairs, config.data.sizes)
         check_noise_of(read.pairs, config.data)
-    prepared = encode(config, folder, read, progress=progress)
+    prepared = encode(config if begun else named(config, read.pairs), folder, read, progress=progress)
     require_usable(prepared.pairs)
     if read.changes is None:
         prepared = _planted(config, prepared, progress)
@@ -403,7 +418,7 @@ def _planted(config: Config, prepared: Prepared, progress: bool) -> Prepared:
     if caption_vectors(pairs, prepared.texts) is not None:
         raise InputError(
             f"{config.source}: has vectors of its captions, which are wrong for those that --noise-kind "
-            f"{config.data.noise_kind} gives: leave it out, or give --text-encoder wordllama"
+            f"{config.data.noise_kind} gives: leave it out, or give --text-encoder {TEXT_ENCODER}"
         )
     features, _ = _features(config, pairs, prepared.texts, progress)
     return replace(prepared, pairs=pairs, features=features)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pairsift.encode.ngrams import NgramEncoder
 from pairsift.encode.options import EncodeOptions
-from pairsift.encode.registry import ID_ENCODERS, text_parts
+from pairsift.encode.registry import ID_ENCODERS, TEXT_ENCODER, text_parts
 from pairsift.encode.vocabularies import BytePairs, GivenIds, Numbering, Vocabulary, read_vocabulary_file
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Pairs
 
-WORDLLAMA, WITH_NGRAMS = "wordllama", "wordllama+ngrams"  # text encoders of runs that name none
+WITH_NGRAMS = f"{TEXT_ENCODER}+ngrams"  # the text encoder of a run that names none, where n-grams help
 MIN_COUNT = 4  # smallest count of a word in a vocabulary, unless an option says another
 
 log = logging.getLogger(__name__)
