@@ -4,6 +4,7 @@ import pytest
 from foreign_captions import FOREIGN, LATIN, SCRIPTS, english, foreign
 
 from pairsift.encode.languages import MIN_LATIN, unknown_language
+from pairsift.encode.muse import MuseEncoder
 from pairsift.encode.ngrams import NgramEncoder
 from pairsift.encode.registry import text_encoder
 
