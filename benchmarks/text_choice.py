@@ -4,7 +4,9 @@ A collection is one of verdicts.py, or a folder of `collections/` in the data fo
 of its captions is permuted among themselves, and all pairs are judged by held-out evidence without networks. AUROC and
 the calibration error (15 bins of equal mass) are of the match probability; `flagged` counts pairs below one half, where
 verdicts are given. Seconds are of the process, encoding captions and judging; images are encoded before, and
-captions that the cache holds take none.
+captions that the cache holds take none. `default` is the encoder of a run that names none. Rows of `before` are kept
+from when this was wordllama, with n-grams where they helped; rows of seed 1 with noise are of the detector of that
+time.
 
     python benchmarks/text_choice.py --data ../shared --cache runs/cache
 """
@@ -115,7 +117,7 @@ def table(rows: list[Row]) -> str:
         forms = {"estimate": ".1%", "flagged": ".1%", "auroc": ".3f", "calibration": ".3f", "encode_seconds": ".0f"}
         cells = [mean((row.get(name) for row in group), form) for name, form in forms.items()]
         taken = " or ".join(sorted({row["taken"] for row in group}))
-        named = f"{encoder} ({taken})" if encoder == "default" else encoder
+        named = encoder if taken == encoder else f"{encoder} ({taken})"
         given = "" if all(row["verdicts"] for row in group) else "none"
         lines.append([collection, str(group[0]["pairs"]), f"{noise:.0%}", named, *cells, given, str(len(group))])
     head = ["collection", "pairs", "noise", "text encoder", "estimate", "flagged", "AUROC", "calibration error"]

@@ -9,6 +9,9 @@ import torch
 from hub_helpers import WORDS, save_tokenizer
 from PIL import Image
 
+from clip_helpers import save_clip
+from pairsift.encode.clip_preprocessor import ClipPreprocessor
+from pairsift.encode.encoder import told_cuts
 from pairsift.encode.parallel import map_in_threads
 from pairsift.encode.registry import image_encoder, text_encoder
 from pairsift.errors import InputError
@@ -92,6 +95,15 @@ def test_texts_of_a_language_model(bert):
         np.testing.assert_allclose(got, wanted, atol=1e-5)
     assert vectors.encode([]).shape == (0, 16)
     assert [len(row) for row in tokens.encode(["dog " * 900, "", "\ud800"])] == [20, 2, 3]
+
+
+def test_captions_that_are_cut_are_counted(bert, tmp_path):
+    long = ["dog " * 900, "a dog " * 30, "a dog", ""]
+    encoder = text_encoder(f"hf:{bert}")
+    assert encoder.limit == 20 and encoder.count_tokens(long).tolist() == [902, 62, 4, 2]
+    assert told_cuts(long, encoder).startswith("2 of 4 captions have more than the 20 tokens that hf:")
+    assert told_cuts(long[2:], encoder) is None
+    assert told_cuts(long, ClipPreprocessor(str(save_clip(tmp_path)))).startswith("2 of 4 captions have more than the ")
 
 
 def test_keys_are_stable_and_follow_the_weights(bert, tmp_path):

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from pairsift.arrays import Ints
 from pairsift.encode.cache import encode_pairs
 from pairsift.encode.encoder import Array, digest, without_surrogates
 from pairsift.encode.features import Features, Table
@@ -74,8 +75,9 @@ class ClipPreprocessor:
         with quiet(self._library, self.name):
             self._tokenizer = tokenizer(self._library, self.place)
             self._processor = image_processor(self._library, self.place)
-        self._limit = int(min(self.config.text_config.max_position_embeddings, self._tokenizer.model_max_length))
-        self._ids = id_maker(self._tokenizer, self._limit, pads=self.siglip)
+        self.limit = int(min(self.config.text_config.max_position_embeddings, self._tokenizer.model_max_length))
+        self._ids = id_maker(self._tokenizer, self.limit, pads=self.siglip)
+        self._whole = id_maker(self._tokenizer, None)
         processing: dict[str, Any] = self._processor.to_dict()
         self.factor = float(processing["rescale_factor"]) if processing.get("do_rescale") else 1.0
         scales = bool(processing.get("do_normalize"))
@@ -96,11 +98,15 @@ class ClipPreprocessor:
         if max(ids) >= text.vocab_size or not ends:
             raise InputError(f"{self.name}: its tokenizer belongs to another model")
 
+    def count_tokens(self, captions: list[str]) -> Ints:
+        """Return the number of tokens of each caption before it is cut, (n,)."""
+        return np.array([len(ids) for ids in self._whole(without_surrogates(captions))], np.int64)
+
     def key(self) -> str:
         """Return a hexadecimal digest over the tokenizer."""
         entries = [f"{word} {number}" for word, number in sorted(self._tokenizer.get_vocab().items())]
         sample = self._ids([SAMPLE])
-        return digest(["front", type(self._tokenizer).__name__, str(self._limit), str(sample), *entries])
+        return digest(["front", type(self._tokenizer).__name__, str(self.limit), str(sample), *entries])
 
     def encode(self, captions: list[str]) -> Array | list[Array]:
         """Convert captions to token ids, cut at the model's length, -> n arrays (length,)."""

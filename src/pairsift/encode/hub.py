@@ -125,12 +125,12 @@ def tokenizer(library: ModuleType, place: str) -> Any:
     return library.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
 
 
-def id_maker(tokenizer: Any, limit: int, pads: bool = False) -> Callable[[list[str]], list[list[int]]]:
+def id_maker(tokenizer: Any, limit: int | None, pads: bool = False) -> Callable[[list[str]], list[list[int]]]:
     """Return a function that gives captions their token ids, cut at a length; several threads may call it.
 
     Args:
         tokenizer: A tokenizer.
-        limit: The length.
+        limit: The length; None cuts nothing.
         pads: Whether shorter captions are padded to it, on the side of the tokenizer.
     """
     padding = "max_length" if pads else False
@@ -140,7 +140,8 @@ def id_maker(tokenizer: Any, limit: int, pads: bool = False) -> Callable[[list[s
         if not captions:
             return []
         with tokenizing:
-            return list(tokenizer(captions, padding=padding, truncation=True, max_length=limit)["input_ids"])
+            cut = {"truncation": limit is not None, "max_length": limit, "verbose": False}
+            return list(tokenizer(captions, padding=padding, **cut)["input_ids"])
 
     return ids_of
 
@@ -292,11 +293,11 @@ class HubTextEncoder:
         config = getattr(self._model.config, "text_config", None) or self._model.config
         positions = getattr(config, "max_position_embeddings", None)
         limits = positions and positions - position_offset(self._tower), self._tokenizer.model_max_length
-        self._limit = min(limit for limit in (*limits, MAX_TOKENS) if limit)
+        self.limit = int(min(limit for limit in (*limits, MAX_TOKENS) if limit))
         self._pad = int(self._tokenizer.pad_token_id or 0)
         self._pads_fully = str(self._model.config.model_type).startswith("siglip")  # as in its training
         self._pads_left = self._pads_fully and self._tokenizer.padding_side == "left"  # elsewhere a mask hides padding
-        self._ids = id_maker(self._tokenizer, self._limit)
+        self._ids, self._whole = (id_maker(self._tokenizer, limit) for limit in (self.limit, None))
         self._key: str | None = None
         self.dim = int(self._run(self._ids(["a"]))[1].shape[-1])
 
@@ -306,8 +307,12 @@ class HubTextEncoder:
             words = sorted(self._tokenizer.get_vocab().items())
             sample = self._ids([SAMPLE])
             description = f"{type(self._tokenizer).__name__} {words} {sample}" + " left" * self._pads_left
-            self._key = self._loaded.key("hub text", self.kind, str(self._limit), description)
+            self._key = self._loaded.key("hub text", self.kind, str(self.limit), description)
         return self._key
+
+    def count_tokens(self, captions: list[str]) -> Ints:
+        """Return the number of tokens of each caption before it is cut, (n,)."""
+        return np.array([len(ids) for ids in self._whole(without_surrogates(captions))], np.int64)
 
     @torch.inference_mode()
     def encode(self, captions: list[str]) -> Array | list[Array]:
@@ -339,7 +344,7 @@ class HubTextEncoder:
 
     def _run(self, ids: list[list[int]]) -> tuple[Tensor, Tensor]:
         """Encode one batch, -> mask of real tokens (n, length), (n, dim) vectors or (n, length, dim) tokens, on CPU."""
-        length = self._limit if self._pads_fully else max(map(len, ids))
+        length = self.limit if self._pads_fully else max(map(len, ids))
         padded = np.full((len(ids), length), self._pad, np.int64)
         mask: NDArray[np.bool_] = np.arange(length) < np.array([len(caption_ids) for caption_ids in ids])[:, None]
         mask = np.flip(mask, 1).copy() if self._pads_left else mask
