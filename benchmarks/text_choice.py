@@ -40,6 +40,7 @@ COLLECTIONS = (
     "emoji-400",
     "emoji-languages",
 )
+SUMMED = 0.3  # the noise of the summary
 ENCODERS = ("default", "wordllama", "muse", "muse+ngrams", "minilm", "minilm+ngrams")
 
 
@@ -122,6 +123,20 @@ def table(rows: list[Row]) -> str:
         lines.append([collection, str(group[0]["pairs"]), f"{noise:.0%}", named, *cells, given, str(len(group))])
     head = ["collection", "pairs", "noise", "text encoder", "estimate", "flagged", "AUROC", "calibration error"]
     return markdown([*head, "seconds to encode", "verdicts", "seeds"], lines)
+
+
+def summary(rows: list[Row]) -> str:
+    """AUROC and estimate at 30%, means over the seeds, by collection and encoder."""
+    compared = {"before": "word vectors (before)", "muse": "`muse`", "minilm": "`minilm`"}
+    lines = []
+    for collection in dict.fromkeys(row["collection"] for row in rows if row["noise"] == SUMMED):
+        cells = []
+        for encoder in compared:
+            group = select(rows, {"collection": collection, "noise": SUMMED, "encoder": encoder})
+            estimate = mean((row["estimate"] for row in group if row["verdicts"]), ".1%") or "no verdicts"
+            cells.append(f"{mean((row['auroc'] for row in group), '.3f')}, {estimate}")
+        lines.append([f"`{collection}`", f"{group[0]['pairs']:,}", *cells])
+    return markdown(["collection", "pairs", *compared.values()], lines)
 
 
 if __name__ == "__main__":

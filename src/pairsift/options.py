@@ -123,6 +123,8 @@ def option_error(kind: type[BaseModel], error: ValidationError) -> OptionError:
     """Return the first thing that pydantic found wrong as one line."""
     details = error.errors(include_url=False)[0]
     path, owner, field = _walk(kind, details["loc"])
+    if isinstance(cause := details.get("ctx", {}).get("error"), OptionError):
+        return OptionError((*path, *cause.path), cause.complaint)
     if details["type"] == "extra_forbidden":
         return OptionError(path, f"is no option: {similar(path[-1], owner.model_fields)}")
     if details["type"] == "missing":

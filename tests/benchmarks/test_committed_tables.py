@@ -15,6 +15,7 @@ import endings
 import epoch_sgr
 import epochs
 import gpu
+import hub_encoders
 import matchers
 import method_tables
 import rows as results
@@ -35,6 +36,7 @@ FILES = [  # what a script writes beside its rows
     ("epochs", epochs.table),
     ("flickr8k", method_tables.methods_table),
     ("flickr8k_mended", method_tables.methods_table),
+    ("hub_encoders", hub_encoders.table),
     ("partners", method_tables.partners_table),
     ("text_choice", text_choice.table),
     ("variants", method_tables.methods_table),
@@ -55,6 +57,7 @@ PAGES = [
     ("docs/noise.md", "detection", "<!-- near estimates table -->", detection.near_estimates),
     ("docs/matchers.md", "matchers", "<!-- table -->", matchers.table),
     ("docs/matchers.md", "clip", "<!-- clip -->", clip.table),
+    ("docs/howto/encoders.md", "text_choice", "<!-- text encoders table -->", text_choice.summary),
     ("docs/howto/machines.md", "gpu", "<!-- gpu -->", gpu.table),
 ]
 ROWS = [row("plain", 1, 200), row("oracle", 1, 250), row("pc2", 1, 240), row("plain", 2, 210), row("oracle", 2, 250)]

@@ -304,11 +304,13 @@ def list_(what: str | None) -> None:
 
 
 def _registries() -> dict[str, Registry[Any]]:
+    from pairsift.encode.hub_names import HUB_MODELS
     from pairsift.encode.registry import IMAGE_ENCODERS, TEXT_ENCODERS
     from pairsift.loss import RANKING_LOSSES
     from pairsift.match import MATCHERS
     from pairsift.methods import METHODS
     from pairsift.pairs import READERS
+    from pairsift.registry import Registry
 
     return {
         "methods": METHODS,
@@ -316,5 +318,6 @@ def _registries() -> dict[str, Registry[Any]]:
         "losses": RANKING_LOSSES,
         "image encoders": IMAGE_ENCODERS,
         "text encoders": TEXT_ENCODERS,
+        "hub encoders": Registry("hub encoder", {name: model.summary() for name, model in HUB_MODELS.items()}),
         "readers": READERS,
     }

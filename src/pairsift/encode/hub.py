@@ -23,6 +23,7 @@ from torch import Tensor
 
 from pairsift.arrays import Ints
 from pairsift.encode.encoder import MAX_TOKENS, Array, default_device, digest, without_surrogates
+from pairsift.encode.hub_names import PREFIXES
 from pairsift.errors import InputError
 
 _IMAGES_PER_BATCH = {"cpu": 8, "cuda": 128}
@@ -125,13 +126,16 @@ def tokenizer(library: ModuleType, place: str) -> Any:
     return library.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
 
 
-def id_maker(tokenizer: Any, limit: int | None, pads: bool = False) -> Callable[[list[str]], list[list[int]]]:
+def id_maker(
+    tokenizer: Any, limit: int | None, pads: bool = False, prefix: str = ""
+) -> Callable[[list[str]], list[list[int]]]:
     """Return a function that gives captions their token ids, cut at a length; several threads may call it.
 
     Args:
         tokenizer: A tokenizer.
         limit: The length; None cuts nothing.
         pads: Whether shorter captions are padded to it, on the side of the tokenizer.
+        prefix: Text before every caption.
     """
     padding = "max_length" if pads else False
     tokenizing = threading.Lock()  # a call changes the state of a tokenizer
@@ -141,7 +145,7 @@ def id_maker(tokenizer: Any, limit: int | None, pads: bool = False) -> Callable[
             return []
         with tokenizing:
             cut = {"truncation": limit is not None, "max_length": limit, "verbose": False}
-            return list(tokenizer(captions, padding=padding, **cut)["input_ids"])
+            return list(tokenizer([prefix + text for text in captions], padding=padding, **cut)["input_ids"])
 
     return ids_of
 
@@ -297,7 +301,8 @@ class HubTextEncoder:
         self._pad = int(self._tokenizer.pad_token_id or 0)
         self._pads_fully = str(self._model.config.model_type).startswith("siglip")  # as in its training
         self._pads_left = self._pads_fully and self._tokenizer.padding_side == "left"  # elsewhere a mask hides padding
-        self._ids, self._whole = (id_maker(self._tokenizer, limit) for limit in (self.limit, None))
+        prefix = PREFIXES.get(source, "")
+        self._ids, self._whole = (id_maker(self._tokenizer, limit, prefix=prefix) for limit in (self.limit, None))
         self._key: str | None = None
         self.dim = int(self._run(self._ids(["a"]))[1].shape[-1])
 

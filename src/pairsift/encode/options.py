@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from pairsift.options import Options
+from pairsift.encode.hub_names import sides
+from pairsift.errors import dashed
+from pairsift.options import OptionError, Options
 
 EMBEDDINGS = "embeddings"  # the text encoder for vectors that came with the source
 
@@ -14,6 +17,11 @@ EMBEDDINGS = "embeddings"  # the text encoder for vectors that came with the sou
 class EncodeOptions(Options):
     """Which frozen encoders make the features."""
 
+    encoders: str | None = Field(
+        default=None,
+        description="Model of the Hugging Face hub for images and captions, such as clip or siglip2, or one for each, "
+        "such as dinov2+e5 (pairsift list encoders); it stands for --image-encoder and --text-encoder.",
+    )
     image_encoder: str | None = Field(
         default=None,
         description="Name of the image encoder (pairsift list encoders); by default efficientnet-lite0, and none where "
@@ -54,6 +62,21 @@ class EncodeOptions(Options):
         description="Folder for features, and for images that lie within a source; by default in the user's cache "
         "folder.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, values: Any) -> Any:
+        """Put the encoders' own names in the place of `encoders`."""
+        if not isinstance(values, Mapping) or values.get("encoders") is None:
+            return values
+        name, others = str(values["encoders"]), {**values, "encoders": None}
+        try:
+            found = sides(name)
+        except ValueError as error:
+            raise OptionError(("encoders",), f"is {name!r}; {error}") from None
+        if taken := [side for side in found if others.get(side) is not None]:
+            raise OptionError(("encoders",), f"is {name!r}, which names an encoder too: leave {dashed(taken[0])} out")
+        return {**others, **found}
 
     @property
     def shared_space(self) -> bool:
