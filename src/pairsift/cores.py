@@ -12,8 +12,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import MutableMapping
 from functools import cache
 
 # GNU's OpenMP, which torch brings on Linux, sleeps after 1000 turns, about 30 microseconds; LLVM's and Intel's at once.
@@ -49,21 +48,6 @@ def usable_cores() -> int:
     limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list has one number for each nested level
     cores = int(cpu_count())
     return min(cores, int(limit)) if limit.isdecimal() and int(limit) else cores
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch and BLAS compute with one thread, since waking another one takes longer than small matrices do."""
-    import torch
-    from threadpoolctl import threadpool_limits
-
-    threads = torch.get_num_threads()
-    with threadpool_limits(1, "blas"):
-        try:
-            torch.set_num_threads(1)
-            yield
-        finally:
-            torch.set_num_threads(threads)
 
 
 def limit_threads(threads: int = 0) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from pairsift.arrays import Bools, Floats, Ints, Reals, centred_unit_rows, unit_rows
-from pairsift.cores import one_thread
 from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
 from pairsift.detect.combination import combine, combine_with_siblings
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, neighbour_evidence
@@ -213,8 +213,20 @@ def judge_pairs(
             networks are not among them.
     """
     judged = with_finite_vectors(judged)
-    with one_thread() if len(judged) < FEW and networks is None else nullcontext():
+    with _one_thread() if len(judged) < FEW and networks is None else nullcontext():
         return mean_judgement(judge_divisions(judged, seed, fold, networks, options, progress)[1], judged)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch and BLAS compute with one thread, since waking another one takes longer than small matrices do."""
+    threads = torch.get_num_threads()
+    with threadpool_limits(1, "blas"):
+        try:
+            torch.set_num_threads(1)
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)

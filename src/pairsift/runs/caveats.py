@@ -10,8 +10,10 @@ import numpy as np
 from pairsift.detect import Judgement
 from pairsift.detect.caveats import TEXTS as JUDGEMENT_TEXTS
 from pairsift.detect.caveats import Caveat, judgement_caveats
+from pairsift.encode.hub_names import HUB_MODELS
 from pairsift.encode.languages import unknown_language
 from pairsift.pairs.pairs import ADDED, Pairs
+from pairsift.progress import duration
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.source_changes import MENDED
 
@@ -19,10 +21,14 @@ MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in t
 CHANCE = 3  # recall is called near chance where so many random lists would reach it together
 ONE_SPACE = 0.6  # share of random pairs below a pair, by the cosine, from which vectors are taken to share a space
 MAPPED = 0.7  # the same by a linear map, from which on the encoders are not the reason
+WEAK_EVIDENCE = {"no-evidence", "like-random", "weak-evidence"}  # of these, other encoders are the cure
+ADVISED = "siglip2"  # reads many languages
 MAX_BY_CHANCE = 0.25  # largest recall by chance that says whether the networks have learned
 
 TEXTS = {
     **JUDGEMENT_TEXTS,
+    "other-encoders": "Encoders that learned images and captions together may say more: --encoders {name} takes about "
+    "{time} for these pairs on two cores, and its model is fetched once (pip install 'pairsift[hf]').",
     "mended-suspects": "{mended:,} suspects were mended or removed. Mismatches that are left look right: the rate and "
     "the number of suspects are too low. Suspects that are as they were stay suspects.",
     "unknown-language": "{found}{effect}.",
@@ -57,6 +63,8 @@ def warnings_of(prepared: Prepared, judgement: Judgement, metrics: Mapping[str, 
         metrics: The run's metrics; the recall on dev is used if it is among them.
     """
     pairs, caveats = prepared.pairs, judgement_caveats(judgement)
+    if WEAK_EVIDENCE & {caveat["code"] for caveat in caveats}:
+        caveats += _advice(prepared)
     if judgement.verdicts and (mended := metrics.get(MENDED, 0)):
         caveats.append(_caveat("mended-suspects", mended=mended))
     if (language := unknown_language(pairs.captions, prepared.texts)) is not None:
@@ -68,6 +76,16 @@ def warnings_of(prepared: Prepared, judgement: Judgement, metrics: Mapping[str, 
     if judgement.rate_outside_train is not None and not judgement.in_placeholder.any() and _drawn_alike(pairs):
         caveats.append(_caveat("rates-differ", train=judgement.rate, others=judgement.rate_outside_train))
     return caveats
+
+
+def _advice(prepared: Prepared) -> list[Caveat]:
+    """Return what encoders may help, and what they cost, where a run has images and no model of both sides."""
+    pairs = prepared.pairs
+    if prepared.aligned or prepared.front is not None or pairs.features is not None:
+        return []
+    images, captions = HUB_MODELS[ADVISED].speed
+    time = duration(pairs.n_images / images + len(pairs) / captions, 10)
+    return [_caveat("other-encoders", name=ADVISED, time=time)]
 
 
 def _caveat(code: str, **facts: object) -> Caveat:
