@@ -1,14 +1,17 @@
 """Held-out evidence on pairs with planted mismatches, on noise, and on next to nothing."""
 
 import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from detect_helpers import LIGHT, OPTIONS, judged_of, planted, scenes_of_classes, unit
 from sklearn.metrics import roc_auc_score
 
 from pairsift.arrays import text_numbers
+from pairsift.detect import judgement as judgement_module
 from pairsift.detect.combination import agreement_within
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import Folds, make_folds
@@ -94,6 +97,24 @@ def test_folds_that_are_settled_are_used_once_and_networks_are_asked():
     assert (judgement.fold == fold).all() and len(asked) == 1 and (asked[0][0].fold == fold).all()
     assert asked[0][1].shape == (3, 120)
     assert (judgement.probability == judge_pairs(judged, 0, fold, networks, LIGHT).probability).all()
+
+
+@pytest.mark.parametrize(("few", "threads"), [(2000, 1), (100, 2)])
+def test_few_pairs_are_judged_with_one_thread_and_others_are_given_back(monkeypatch, few, threads):
+    monkeypatch.setattr(judgement_module, "FEW", few)
+    judged, seen = planted(120, 1, 0.3)[0], []
+
+    @contextmanager
+    def progress(total):
+        yield lambda count: seen.append(torch.get_num_threads())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        judge_pairs(judged, 0, options=LIGHT, progress=progress)
+        assert set(seen) == {threads} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_what_a_fold_s_models_are_told_comes_from_the_others_alone():

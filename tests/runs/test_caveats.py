@@ -10,6 +10,8 @@ from pairsift.runs import caveats
 from pairsift.runs.caveats import TEXTS, rate_of, warnings_of
 
 SPLITS = np.array(["train"] * 6 + ["dev", "dev", "test", "added"])
+
+
 class Given(SimpleNamespace):
     """Pairs that are told by some of their attributes."""
 
