@@ -18,13 +18,6 @@ def unit_rows(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
 
 
-def centred_unit_rows(vectors: Floats) -> Floats:
-    """Return the rows less their mean, scaled to unit length, (n, d), float32; a row of zeros stays zero."""
-    centred = np.asarray(vectors - vectors.mean(0), np.float32)
-    centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
-    return centred
-
-
 def text_numbers(texts: Sequence[str]) -> Ints:
     """Return a number for each text, the same for texts that differ only in case and spaces, (n,)."""
     spelled = [" ".join(text.casefold().split()) for text in texts]

@@ -7,8 +7,9 @@ import pytest
 import torch
 from detect_helpers import OPTIONS, OWN_REFERENCES, naive_evidence, permuted, small, unit
 
+from pairsift.detect import linear as linear_module
 from pairsift.detect.folds import Folds, make_folds
-from pairsift.detect.linear import _moments, canonical, canonical_encoder, linear_evidence, principal
+from pairsift.detect.linear import JoinedRows, _moments, canonical, canonical_encoder, linear_evidence, principal
 
 
 def inverse_root(covariance, ridge):
@@ -134,6 +135,20 @@ def test_principal_components_keep_the_largest_directions():
     u, s, _ = np.linalg.svd(x.astype(float) - x.astype(float).mean(0), full_matrices=False)
     assert kept.shape == (200, 4) and kept.dtype == np.float32
     assert np.abs(kept) == pytest.approx(np.abs(u[:, :4] * s[:4]), abs=1e-3)
+
+
+def test_joined_rows_are_those_of_both_kinds_side_by_side(monkeypatch):
+    monkeypatch.setattr(linear_module, "ROWS", 7)
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(50, 9)).astype(np.float32), rng.normal(size=(50, 4)).astype(np.float32)
+    joined = JoinedRows(left, right)
+    whole = np.concatenate([unit(left - left.mean(0)), unit(right - right.mean(0))], 1)
+    assert len(joined) == 50 and joined.shape == (50, 13)
+    np.testing.assert_allclose(joined[:], whole, atol=1e-6)
+    np.testing.assert_allclose(joined[3:40:5], whole[3:40:5], atol=1e-6)
+    np.testing.assert_allclose(joined.mean(0), whole.mean(0), atol=1e-6)
+    for options in (width(5), width(20)):
+        np.testing.assert_allclose(np.abs(principal(joined, options)), np.abs(principal(whole, options)), atol=1e-4)
 
 
 def test_components_of_a_sample_are_near_those_of_all():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pairsift.arrays import Floats, Ints, Reals, centred_unit_rows
+from pairsift.arrays import Floats, Ints, Reals, unit_rows
 from pairsift.detect.folds import Folds
 from pairsift.detect.options import DetectOptions, NeighbourOptions
 
@@ -20,6 +20,7 @@ QUERIES = 1024  # rows whose cosines with the keys are in memory at once
 MATRIX_ROWS = 4096  # largest fold of which all cosines are computed at once
 
 PairEncoder = Callable[[int, Ints], tuple[Tensor, Tensor]]
+Rows = Callable[[Ints], Tensor]
 
 
 @dataclass(frozen=True)
@@ -157,39 +158,42 @@ def neighbour_evidence(
     Returns:
         The evidence by predicted captions, and by predicted images.
     """
-    x, y = (torch.from_numpy(centred_unit_rows(vectors)) for vectors in (images, captions))
+    image_mean, caption_mean = images.mean(0), captions.mean(0)
     weights = torch.ones(1, len(folds)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
 
-    def predicted(queries: Tensor, values: Tensor, fold: int, members: Ints) -> Tensor:
+    def image_rows(rows: Ints) -> Tensor:
+        return torch.from_numpy(unit_rows(images[rows] - image_mean))
+
+    def caption_rows(rows: Ints) -> Tensor:
+        return torch.from_numpy(unit_rows(captions[rows] - caption_mean))
+
+    def predicted(queries: Rows, values: Rows, fold: int, members: Ints) -> Tensor:
         # At most so many pairs of the other folds, in an order that is drawn for each fold.
         weight = weights[fold % len(weights)]
         others = np.flatnonzero((folds.fold != fold) & (weight.numpy() > 0))
         keys = np.random.default_rng((seed, 10, fold)).permutation(others)[: options.neighbours.max_keys]
-        return _predictions(queries, values, weight, members, keys, options.neighbours)
+        return _predictions(queries(members), queries(keys), values(keys), weight[keys], options.neighbours)
 
     def by_images(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
-        return predicted(x, y, fold, members), y[members]
+        return predicted(image_rows, caption_rows, fold, members), caption_rows(members)
 
     def by_captions(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
-        return x[members], predicted(y, x, fold, members)
+        return image_rows(members), predicted(caption_rows, image_rows, fold, members)
 
     return contrast(folds, by_images, seed, options), contrast(folds, by_captions, seed, options)
 
 
-def _predictions(
-    queries: Tensor, values: Tensor, weights: Tensor, members: Ints, keys: Ints, options: NeighbourOptions
-) -> Tensor:
-    """Return the weighted means of the values of each member's nearest keys, as unit vectors, (len(members), e)."""
+def _predictions(queries: Tensor, keys: Tensor, values: Tensor, weights: Tensor, options: NeighbourOptions) -> Tensor:
+    """Return the weighted means of the values of each query's nearest keys, as unit vectors, (len(queries), e)."""
     if not len(keys):
-        return torch.zeros(len(members), values.shape[1])
-    count, predictions = min(options.count, len(keys)), []
-    key_vectors, key_values, key_weights = queries[keys], values[keys], weights[keys]
-    for start in range(0, len(members), QUERIES):
-        cosine, place = (queries[members[start : start + QUERIES]] @ key_vectors.T).topk(count, 1)
-        weight = (options.sharpness * cosine).softmax(1) * key_weights[place]
-        means = functional.embedding_bag(place, key_values, per_sample_weights=weight, mode="sum")
-        predictions.append(unit_vectors(means))
-    return torch.cat(predictions)
+        return torch.zeros(len(queries), values.shape[1])
+    count, predictions = min(options.count, len(keys)), torch.empty(len(queries), values.shape[1])
+    for start in range(0, len(queries), QUERIES):
+        cosine, place = (queries[start : start + QUERIES] @ keys.T).topk(count, 1)
+        weight = (options.sharpness * cosine).softmax(1) * weights[place]
+        means = functional.embedding_bag(place, values, per_sample_weights=weight, mode="sum")
+        predictions[start : start + QUERIES] = unit_vectors(means)
+    return predictions
 
 
 def unit_vectors(x: Tensor) -> Tensor:

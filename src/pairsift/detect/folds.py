@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from pairsift.arrays import Bools, Floats, Ints, centred_unit_rows, unit_rows
+from pairsift.arrays import Bools, Floats, Ints, unit_rows
 from pairsift.detect.options import DecoyOptions, DetectOptions, FoldOptions
 
 ROWS = 1024  # rows whose cosines with all others are in memory at once
@@ -168,7 +168,7 @@ def near_duplicates(vectors: Floats, options: FoldOptions) -> Ints:
         vectors: One vector per image, (n, d).
         options: The smallest cosine, and the largest group.
     """
-    unit = torch.from_numpy(centred_unit_rows(vectors))
+    unit = torch.from_numpy(unit_rows(vectors - vectors.mean(0)))
     edges = _near_pairs(unit, options.near_duplicate_cosine)
     graph = coo_matrix((np.ones(len(edges[0]), np.bool_), edges), (len(unit), len(unit)))
     group = connected_components(graph, directed=False)[1].astype(np.int64)

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from pairsift.arrays import Bools, Floats, Ints, Reals, centred_unit_rows, unit_rows
+from pairsift.arrays import Bools, Floats, Ints, Reals, unit_rows
 from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
 from pairsift.detect.combination import combine, combine_with_siblings
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, neighbour_evidence
 from pairsift.detect.folds import Folds, fold_units, join_equal_images, make_folds, near_duplicates
-from pairsift.detect.linear import canonical_encoder, principal
+from pairsift.detect.linear import JoinedRows, canonical_encoder, principal
 from pairsift.detect.options import DetectOptions, FoldOptions, VerdictOptions
 from pairsift.detect.placeholders import find_placeholders, have_common
 
@@ -82,7 +82,7 @@ class JudgedPairs:
             aligned: Whether images and captions share a space.
             options: The options of the detector.
         """
-        joined = centred_unit_rows(captions) if ngrams is None else joined_vectors(captions, ngrams)
+        joined = JoinedRows(captions) if ngrams is None else JoinedRows(captions, ngrams)
         return JudgedPairs(
             principal(images, options.linear)[image_rows],
             principal(joined, options.linear),
@@ -307,11 +307,6 @@ def mean_judgement(judgements: Sequence[Judgement], judged: JudgedPairs) -> Judg
         below_near=mean("below_near"),
         counts_near=None,
     )
-
-
-def joined_vectors(left: Floats, right: Floats) -> Floats:
-    """Return both vectors of each caption side by side, each kind centred and scaled to unit length, (n, d + e)."""
-    return np.concatenate([centred_unit_rows(left), centred_unit_rows(right)], 1)
 
 
 def with_finite_vectors(judged: JudgedPairs) -> JudgedPairs:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pairsift.arrays import Floats, Reals
+from pairsift.arrays import Floats, Reals, unit_rows
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, unit_vectors
 from pairsift.detect.folds import Folds
 from pairsift.detect.options import DetectOptions, LinearOptions
@@ -69,7 +69,30 @@ def _unreduced(vectors: Floats, mean: Tensor, projection: Tensor, options: Linea
     return torch.from_numpy(np.asarray(centre, np.float32)) + mean, projection
 
 
-def principal(vectors: Floats, options: LinearOptions) -> Floats:
+class JoinedRows:
+    """Vectors side by side, each kind centred and scaled to unit length, computed for the rows that are asked for.
+
+    Args:
+        kinds: Vectors of each kind, (n, d) and so on.
+    """
+
+    def __init__(self, *kinds: Floats) -> None:
+        self.kinds = [(vectors, vectors.mean(0)) for vectors in kinds]
+        self.shape = (len(kinds[0]), sum(vectors.shape[1] for vectors in kinds))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> Floats:
+        return np.concatenate([unit_rows(vectors[rows] - mean) for vectors, mean in self.kinds], 1)
+
+    def mean(self, axis: int) -> Floats:
+        """Return the mean over the rows, (d + e,)."""
+        sums = [self[start : start + ROWS].sum(axis, np.float64) for start in range(0, len(self), ROWS)]
+        return np.asarray(np.sum(sums, 0) / max(1, len(self)), np.float32)
+
+
+def principal(vectors: Floats | JoinedRows, options: LinearOptions) -> Floats:
     """Project centred vectors onto their first principal components, (n, at most 320 and at most n).
 
     Vectors of at most that width are only centred.
@@ -80,12 +103,12 @@ def principal(vectors: Floats, options: LinearOptions) -> Floats:
     """
     mean, basis = _components(vectors, options)
     if basis is None:
-        return np.asarray(vectors - mean, np.float32)
+        return np.asarray(vectors[:] - mean, np.float32)
     parts = [(vectors[start : start + ROWS] - mean) @ basis for start in range(0, len(vectors), ROWS)]
     return np.asarray(np.concatenate(parts), np.float32)
 
 
-def _components(vectors: Floats, options: LinearOptions) -> tuple[Floats, Floats | None]:
+def _components(vectors: Floats | JoinedRows, options: LinearOptions) -> tuple[Floats, Floats | None]:
     """Return the mean, (d,), and the first principal components, (d, at most 320); None for all directions."""
     mean, width = vectors.mean(0), min(options.max_width, len(vectors))
     if vectors.shape[1] <= width:
