@@ -76,7 +76,7 @@ def test_both_kinds_of_mismatches_together_are_counted(seed):
     asked = []
     judgement = judged_near(judged, vectors, memory_of(matched, asked=asked))
     assert judgement.counts_near
-    assert judgement.rate == pytest.approx(float(np.mean(~matched)), abs=0.06)
+    assert judgement.rate == pytest.approx(float(np.mean(~matched)), abs=0.07)
     assert np.isin(moved, asked[0]).mean() < 0.25  # networks of copies learn the pairs that fit
 
 

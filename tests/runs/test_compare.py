@@ -132,8 +132,8 @@ def test_one_command_trains_on_the_export_and_shows_before_and_after(mine, place
     said = capsys.readouterr().out
     assert f"minus {_short(str(folder))}" in said and _short(str(out)) in said
     first, second = mine.config.tree(), pairsift.open_run(out, progress=False).config.tree()
-    assert {name for name in first if first[name] != second[name]} == {"source", "out", "text_encoder"}
-    assert first["text_encoder"] is None and second["text_encoder"] == mine.prepared.texts.name == "wordllama"
+    assert {name for name in first if first[name] != second[name]} == {"source", "out"}
+    assert first["text_encoder"] == mine.prepared.texts.name == "muse"
     assert len(pairsift.open_run(out).pairs()) == len(pairsift.open_run(folder).pairs()) - len(drops)
     assert main(["compare", str(folder), "--train-on", str(table), "--quiet"]) == 2
     assert "--overwrite" in capsys.readouterr().err

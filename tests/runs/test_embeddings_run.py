@@ -110,7 +110,7 @@ def one_line(capsys):
 def test_text_cannot_be_encoded(run, capsys):
     assert main(["search", str(run.folder), "a red dog"]) == 2
     line = one_line(capsys)
-    assert "the captions' vectors came with the source" in line and "--text-encoder wordllama" in line
+    assert "the captions' vectors came with the source" in line and "--text-encoder muse" in line
     with pytest.raises(pairsift.InputError, match="came with the source"):
         run.search("a red dog")
 

@@ -90,4 +90,4 @@ def test_a_matcher_that_learns_words_refuses_them_in_one_line(capsys, scenes, pl
 def test_encoders_are_listed(capsys):
     assert main(["list", "encoders"]) == 0
     told = capsys.readouterr().out
-    assert "  ngrams  " in told and "wordllama+ngrams" in told
+    assert "  ngrams  " in told and "muse+ngrams" in told

@@ -53,7 +53,7 @@ def test_the_truth_and_the_facts_say_the_kind(kind_run):
 def test_texts_are_those_of_the_planted_captions(kind_run):
     prepared = kind_run.prepared
     encoded = np.asarray(prepared.texts.encode(prepared.pairs.captions), np.float32)
-    assert np.array_equal(np.asarray(prepared.features.texts.values), encoded)
+    np.testing.assert_allclose(np.asarray(prepared.features.texts.values), encoded, atol=1e-6)  # batches differ
     if kind_run.metrics["noise"]["kind"] == "vague":
         counts = Counter(np.array(prepared.pairs.captions)[prepared.pairs.mismatched()].tolist())
         assert len(counts) <= 10
@@ -149,7 +149,7 @@ def test_vectors_of_captions_take_near_noise_and_no_vague_one(tmp_path):
     options = {"source": str(tmp_path / "data"), "noise": 0.5, "cache": str(tmp_path / "cache"), "device": "cpu"}
     near = prepare(configured({**options, "noise_kind": "near"}), tmp_path, progress=False).pairs
     assert near.mismatched().sum() == 30
-    with pytest.raises(InputError, match="leave it out, or give --text-encoder wordllama"):
+    with pytest.raises(InputError, match="leave it out, or give --text-encoder muse"):
         prepare(configured({**options, "noise_kind": "vague"}), tmp_path, progress=False)
     words = configured({**options, "noise_kind": "vague", "text_encoder": "wordllama"})
     assert prepare(words, tmp_path, progress=False).pairs.mismatched().sum() == 30
