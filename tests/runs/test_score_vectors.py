@@ -158,4 +158,6 @@ def test_images_are_no_vectors_and_vectors_no_images(run, new, scenes, tmp_path,
     assert main(["score", str(run.folder), str(scenes), "--out", out]) == 2
     assert "holds images, and the run was made of rows of 12 for images and of 8 for captions" in last_line(capsys)
     assert main(["score", str(image_run.folder), str(new), "--out", out]) == 2
-    assert "holds rows of 12 for images, and the run was made of images: give new pairs of the same kind" in last_line(capsys)
+    assert "holds rows of 12 for images, and the run was made of images: give new pairs of the same kind" in last_line(
+        capsys
+    )
