@@ -5,8 +5,8 @@ of its captions is permuted among themselves, and all pairs are judged by held-o
 the calibration error (15 bins of equal mass) are of the match probability; `flagged` counts pairs below one half, where
 verdicts are given. Seconds are of the process, encoding captions and judging; images are encoded before, and
 captions that the cache holds take none. `default` is the encoder of a run that names none. Rows of `before` are kept
-from when this was wordllama, with n-grams where they helped; those of seed 1, and of joined encoders, are of the
-detector of that time.
+from when this was wordllama, with n-grams where they helped; of seed 1, these
+and the rows of joined encoders are of the detector of that time.
 
     python benchmarks/text_choice.py --data ../shared --cache runs/cache
 """
