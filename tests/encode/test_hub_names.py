@@ -58,7 +58,7 @@ def test_the_prefix_of_a_model_stands_before_every_caption(tmp_path, monkeypatch
 def test_a_list_says_which_models_are_here(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.import_module("huggingface_hub.constants"), "HF_HUB_CACHE", str(tmp_path))
     model = HubModel("some/model", "both", 8, "English", "MIT", (3, 1200))
-    assert "fetched when named, by pip install 'pairsift[hf]'" in model.summary()
+    assert "fetched when named; needs pip install 'pairsift[hf]'" in model.summary()
     place = tmp_path / "models--some--model" / "snapshots" / "1"
     place.mkdir(parents=True)
     (place / "config.json").touch()

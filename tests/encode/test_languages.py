@@ -52,7 +52,7 @@ def test_muse_knows_the_scripts_of_its_languages_alone():
     assert unknown_language(known * 9, muse) is None
     found = unknown_language(known * 9 + ["ένας σκύλος τρέχει", "एक कुत्ता"] * 9, muse)
     assert found.scripts == {"Greek": 9, "Devanagari": 9} and found.unknown == 18 and found.checked == 81
-    assert "that muse does not know (Greek, Devanagari): give --text-encoder muse+ngrams" in found.message
+    assert "that muse does not know (Greek, Devanagari): --encoders e5 knows about 100 languages" in found.message
 
 
 def test_half_german_is_told_and_a_little_is_not(wordllama):

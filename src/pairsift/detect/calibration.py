@@ -255,8 +255,8 @@ def calibrate(
 def rates_differ(evidence: Evidence, group: Ints, options: CalibrationOptions, shape: Reals | None = None) -> bool:
     """Return whether two groups have different rates.
 
-    They do where two rates fit the groups exp(2.7) times better than one, with one shape: where each rate would be at
-    the end of the other's 90% interval, exp(1.35) times less likely. Of equal groups, 2% are said to differ.
+    Rates differ where two of them fit the groups exp(2.7) times better than one, with one shape. This is twice the drop
+    of the log-likelihood at the end of a 90% interval; groups with one rate exceed it in 2% of cases.
 
     Args:
         evidence: Evidence of the pairs, (n,), and of decoys.

@@ -20,7 +20,7 @@ QUERIES = 1024  # rows whose cosines with the keys are in memory at once
 MATRIX_ROWS = 4096  # largest fold of which all cosines are computed at once
 
 PairEncoder = Callable[[int, Ints], tuple[Tensor, Tensor]]
-Rows = Callable[[Ints], Tensor]
+Gather = Callable[[Ints], Tensor]  # from rows to their vectors
 
 
 @dataclass(frozen=True)
@@ -158,16 +158,10 @@ def neighbour_evidence(
     Returns:
         The evidence by predicted captions, and by predicted images.
     """
-    image_mean, caption_mean = images.mean(0), captions.mean(0)
+    x, y = _centred(images), _centred(captions)
     weights = torch.ones(1, len(folds)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
 
-    def image_rows(rows: Ints) -> Tensor:
-        return torch.from_numpy(unit_rows(images[rows] - image_mean))
-
-    def caption_rows(rows: Ints) -> Tensor:
-        return torch.from_numpy(unit_rows(captions[rows] - caption_mean))
-
-    def predicted(queries: Rows, values: Rows, fold: int, members: Ints) -> Tensor:
+    def predicted(queries: Gather, values: Gather, fold: int, members: Ints) -> Tensor:
         # At most so many pairs of the other folds, in an order that is drawn for each fold.
         weight = weights[fold % len(weights)]
         others = np.flatnonzero((folds.fold != fold) & (weight.numpy() > 0))
@@ -175,12 +169,18 @@ def neighbour_evidence(
         return _predictions(queries(members), queries(keys), values(keys), weight[keys], options.neighbours)
 
     def by_images(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
-        return predicted(image_rows, caption_rows, fold, members), caption_rows(members)
+        return predicted(x, y, fold, members), y(members)
 
     def by_captions(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
-        return image_rows(members), predicted(caption_rows, image_rows, fold, members)
+        return x(members), predicted(y, x, fold, members)
 
     return contrast(folds, by_images, seed, options), contrast(folds, by_captions, seed, options)
+
+
+def _centred(vectors: Floats) -> Gather:
+    """Return a function from rows to their vectors, less the mean of all and scaled to unit length, (k, d)."""
+    mean = vectors.mean(0)
+    return lambda rows: torch.from_numpy(unit_rows(vectors[rows] - mean))
 
 
 def _predictions(queries: Tensor, keys: Tensor, values: Tensor, weights: Tensor, options: NeighbourOptions) -> Tensor:

@@ -204,8 +204,8 @@ def judge_pairs(
     Args:
         judged: The pairs.
         seed: Seed of folds, decoys and resampling.
-        fold: Fold of each pair, (n,); by default they are drawn: ten folds, five from 1,000 pairs on, and fewer, at
-            least two, where the pairs beside a fold are 20,000.
+        fold: Fold of each pair, (n,); by default they are drawn: ten folds, five from 1,000 pairs on, and fewer from
+            25,000 pairs on, at least two.
         networks: Function from the folds and the trust, (folds, n), to an encoder by networks, each of them trained
             without one fold. The trust in a pair is its match probability by evidence that did not see the fold.
         options: The options of the detector.
@@ -354,7 +354,7 @@ def trust_without_folds(
 
 
 def _whole_images(rows: Ints, image_of: Ints, most: int, seed: int) -> Ints:
-    """Return the rows, or all rows of images that are drawn until there are `most`, (k,)."""
+    """Return the rows, or those of images that are drawn until there are `most`; the last image may be cut, (k,)."""
     if len(rows) <= most:
         return rows
     image = np.unique(image_of[rows], return_inverse=True)[1]

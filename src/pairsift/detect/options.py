@@ -27,7 +27,8 @@ class FoldOptions:
         folds_of_many: Number of folds of many pairs.
         many_pairs: Number of pairs from which on they are many.
         inner_folds: Number of folds of the pairs that a fold's models are trained on, for the trust in these pairs.
-        max_learned: Largest number of pairs that the models of a fold are trained on, networks apart.
+        max_learned: Largest number of pairs that the models of a fold are trained on, networks apart. Seen on 39,990
+            pairs of photographs alone (`benchmarks/research/trials.md`).
         averaged_pairs: Approximate number of pairs, summed over the divisions into folds that are averaged: up to
             2,000 pairs are divided more than once.
         max_foldings: Largest number of divisions into folds.

@@ -20,6 +20,7 @@ from pairsift.encode.hub import (
     SAMPLE,
     id_maker,
     image_processor,
+    lengths,
     model_place,
     quiet,
     tokenizer,
@@ -77,7 +78,7 @@ class ClipPreprocessor:
             self._processor = image_processor(self._library, self.place)
         self.limit = int(min(self.config.text_config.max_position_embeddings, self._tokenizer.model_max_length))
         self._ids = id_maker(self._tokenizer, self.limit, pads=self.siglip)
-        self._whole = id_maker(self._tokenizer, None)
+        self._all_ids = id_maker(self._tokenizer, None)
         processing: dict[str, Any] = self._processor.to_dict()
         self.factor = float(processing["rescale_factor"]) if processing.get("do_rescale") else 1.0
         scales = bool(processing.get("do_normalize"))
@@ -100,7 +101,7 @@ class ClipPreprocessor:
 
     def count_tokens(self, captions: list[str]) -> Ints:
         """Return the number of tokens of each caption before it is cut, (n,)."""
-        return np.array([len(ids) for ids in self._whole(without_surrogates(captions))], np.int64)
+        return lengths(self._all_ids(without_surrogates(captions)))
 
     def key(self) -> str:
         """Return a hexadecimal digest over the tokenizer."""

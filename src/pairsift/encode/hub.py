@@ -6,7 +6,7 @@ import importlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isqrt
@@ -150,6 +150,11 @@ def id_maker(
     return ids_of
 
 
+def lengths(ids: Sequence[Sequence[int]]) -> Ints:
+    """Return the number of token ids of each caption, (n,)."""
+    return np.array([len(caption_ids) for caption_ids in ids], np.int64)
+
+
 def image_processor(library: ModuleType, place: str) -> Any:
     """Load the image processor at this place that uses PIL.
 
@@ -275,7 +280,8 @@ class HubTextEncoder:
 
     The vector of a caption is the projected vector of a CLIP-like model, else the average of the last layer over the
     caption's tokens. Tokens are the rows of the last layer. Captions are cut at the limit of the model, at most 512
-    tokens.
+    tokens. The text that a model's makers put before every caption is known for the hub ids of `HUB_MODELS`, and not for
+    folders.
 
     Args:
         source: Folder or hub id.
@@ -302,7 +308,7 @@ class HubTextEncoder:
         self._pads_fully = str(self._model.config.model_type).startswith("siglip")  # as in its training
         self._pads_left = self._pads_fully and self._tokenizer.padding_side == "left"  # elsewhere a mask hides padding
         prefix = PREFIXES.get(source, "")
-        self._ids, self._whole = (id_maker(self._tokenizer, limit, prefix=prefix) for limit in (self.limit, None))
+        self._ids, self._all_ids = (id_maker(self._tokenizer, limit, prefix=prefix) for limit in (self.limit, None))
         self._key: str | None = None
         self.dim = int(self._run(self._ids(["a"]))[1].shape[-1])
 
@@ -317,7 +323,7 @@ class HubTextEncoder:
 
     def count_tokens(self, captions: list[str]) -> Ints:
         """Return the number of tokens of each caption before it is cut, (n,)."""
-        return np.array([len(ids) for ids in self._whole(without_surrogates(captions))], np.int64)
+        return lengths(self._all_ids(without_surrogates(captions)))
 
     @torch.inference_mode()
     def encode(self, captions: list[str]) -> Array | list[Array]:
@@ -339,11 +345,11 @@ class HubTextEncoder:
 
         Captions without any token are left out.
         """
-        lengths = np.array([len(caption_ids) for caption_ids in ids], np.int64)
-        order = np.argsort(lengths, kind="stable")
-        order = order[lengths[order] > 0]
+        length = lengths(ids)
+        order = np.argsort(length, kind="stable")
+        order = order[length[order] > 0]
         while len(order):
-            count = max(1, _TOKENS_PER_BATCH[self._device.type] // int(lengths[order[-1]]))
+            count = max(1, _TOKENS_PER_BATCH[self._device.type] // int(length[order[-1]]))
             yield order[-count:]
             order = order[:-count]
 

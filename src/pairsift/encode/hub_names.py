@@ -32,7 +32,7 @@ class HubModel:
 
     @property
     def spec(self) -> str:
-        """The name of its encoders."""
+        """Return the name of its encoders."""
         return f"hf:{self.hub}"
 
     def is_here(self) -> bool:
@@ -50,7 +50,7 @@ class HubModel:
         speeds["both"] = " and ".join(speeds.values())
         reads = "images and captions in one space" if self.reads == "both" else self.reads
         languages = f"{self.languages}, " if self.languages else ""
-        state = "here" if self.is_here() else "fetched when named, by pip install 'pairsift[hf]'"
+        state = "here" if self.is_here() else "fetched when named; needs pip install 'pairsift[hf]'"
         return (
             f"{reads}, {self.dim}-d, {languages}{self.licence}, {speeds[self.reads]} a second on two cores; "
             f"{self.hub}, {state}"

@@ -27,8 +27,8 @@ FREQUENT = 0.1  # share of captions; an accented word in more captions is a bran
 PUNCTUATION = ".,;:!?…\"'()[]«»“”„‘’"
 SEED = 0
 ADVICE = {
-    "wordllama": "leave --text-encoder out, or give muse+ngrams",
-    "muse": "give --text-encoder muse+ngrams, which has character n-grams for any script",
+    "wordllama": "leave --text-encoder out for muse, which knows fifteen languages",
+    "muse": "--encoders e5 knows about 100 languages (pip install 'pairsift[hf]')",
 }
 SCRIPTS_OF_MUSE = ("Arabic", "Chinese characters", "Cyrillic", "Japanese", "Korean", "Latin", "Thai")
 LATIN, FOREIGN = "Latin", "languages other than English in Latin script"
@@ -67,7 +67,7 @@ def unknown_language(captions: Sequence[str], encoder: TextEncoder) -> UnknownLa
     English captions. Therefore they count only if at least 30% of the captions in Latin script show them. File names,
     numbers and captions without letters do not count.
 
-    `muse` knows the scripts of its fifteen languages. Which of them in Latin script is another one, is not told.
+    For `muse`, the scripts of its fifteen languages are known; of captions in Latin script, no other language is told.
 
     Args:
         captions: The captions. If there are more than 5,000, a random sample is checked.

@@ -22,7 +22,7 @@ CHANCE = 3  # recall is called near chance where so many random lists would reac
 ONE_SPACE = 0.6  # share of random pairs below a pair, by the cosine, from which vectors are taken to share a space
 MAPPED = 0.7  # the same by a linear map, from which on the encoders are not the reason
 WEAK_EVIDENCE = {"no-evidence", "like-random", "weak-evidence"}  # of these, other encoders are the cure
-ADVISED = "siglip2"  # reads many languages
+SHARED_MODEL = "siglip2"  # reads many languages
 MAX_BY_CHANCE = 0.25  # largest recall by chance that says whether the networks have learned
 
 TEXTS = {
@@ -83,9 +83,9 @@ def _advice(prepared: Prepared) -> list[Caveat]:
     pairs = prepared.pairs
     if prepared.aligned or prepared.front is not None or pairs.features is not None:
         return []
-    images, captions = HUB_MODELS[ADVISED].speed
+    images, captions = HUB_MODELS[SHARED_MODEL].speed
     time = duration(pairs.n_images / images + len(pairs) / captions, 10)
-    return [_caveat("other-encoders", name=ADVISED, time=time)]
+    return [_caveat("other-encoders", name=SHARED_MODEL, time=time)]
 
 
 def _caveat(code: str, **facts: object) -> Caveat:

@@ -139,7 +139,7 @@ def text_name(config: Config, pairs: Pairs | None = None) -> str:
     The options name it, else the matcher and the pairs have a default.
 
     A matcher that reads raw text takes the place of a text encoder. The pairs count only after they are read. Runs
-    without a name are those of token matchers, and older ones: `named` gives one to a new run.
+    without a name are those of token matchers, and older ones: `with_default_encoder` gives one to a new run.
 
     Raises:
         InputError: The captions are token ids, and the matcher or the text encoder of the options cannot read them; or
@@ -165,7 +165,7 @@ def text_name(config: Config, pairs: Pairs | None = None) -> str:
     return "ids"
 
 
-def named(config: Config, pairs: Pairs) -> Config:
+def with_default_encoder(config: Config, pairs: Pairs) -> Config:
     """Return the config with the default text encoder, if it names none and the matcher reads vectors of captions."""
     unnamed = config.encode.text_encoder is None and config.matcher.text_kind == "vector"
     return config.with_text_encoder(TEXT_ENCODER) if unnamed and text_name(config, pairs) == TOKEN_ENCODER else config
@@ -209,7 +209,7 @@ def prepare(
     if read.changes is None:
         check_sizes(read.pairs, config.data.sizes)
         check_noise_of(read.pairs, config.data)
-    prepared = encode(config if begun else named(config, read.pairs), folder, read, progress=progress)
+    prepared = encode(config if begun else with_default_encoder(config, read.pairs), folder, read, progress=progress)
     require_usable(prepared.pairs)
     if read.changes is None:
         prepared = _planted(config, prepared, progress)
