@@ -280,7 +280,7 @@ class HubTextEncoder:
 
     The vector of a caption is the projected vector of a CLIP-like model, else the average of the last layer over the
     caption's tokens. Tokens are the rows of the last layer. Captions are cut at the limit of the model, at most 512
-    tokens. The text that a model's makers put before every caption is known for the hub ids of `HUB_MODELS`, and not for
+    tokens. The text that a model's makers put before every caption is known for the hub ids of `HUB_MODELS`, not for
     folders.
 
     Args:
