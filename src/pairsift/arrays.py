@@ -20,5 +20,6 @@ def unit_rows(vectors: Floats) -> Floats:
 
 def text_numbers(texts: Sequence[str]) -> Ints:
     """Return a number for each text, the same for texts that differ only in case and spaces, (n,)."""
-    spelled = [" ".join(text.casefold().split()) for text in texts]
-    return np.unique(spelled, return_inverse=True)[1].astype(np.int64)
+    numbers: dict[str, int] = {}
+    spelled = (" ".join(text.casefold().split()) for text in texts)
+    return np.array([numbers.setdefault(text, len(numbers)) for text in spelled], np.int64)

@@ -21,6 +21,8 @@ def in_precision():
     def made(make, fast, *options):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(flat, "bfloat16_pays", lambda: fast)
-            return make(*options)
+            encoder = make(*options)
+            encoder.encode(["words"])  # the network may be loaded only now
+            return encoder
 
     return made

@@ -144,7 +144,7 @@ def test_the_key_follows_the_kind_and_the_files(encoder, tokens, tmp_path, monke
     assert in_precision(muse.MuseEncoder, False).key() != encoder.key()
     (changed / "weights.npz").write_bytes(b"broken")
     with pytest.raises(InputError, match=r"muse cannot be loaded .*reinstall it") as caught:
-        text_encoder("muse")
+        text_encoder("muse").encode(SENTENCES[:1])
     assert "\n" not in str(caught.value)
 
 

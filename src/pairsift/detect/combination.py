@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.calibration import calibrate_sides
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, sibling_encoder
-from pairsift.detect.folds import Folds
+from pairsift.detect.folds import Folds, pair_counts
 from pairsift.detect.options import DetectOptions
 from pairsift.detect.placeholders import set_placeholders_apart
 
@@ -170,7 +170,7 @@ def combine_with_siblings(
     """Combine kinds of evidence, also of images joined with their other captions.
 
     Siblings count by the match probability that follows from the evidence before, at first without siblings. They are
-    left out where whole images are mismatched together, placeholders apart, and where no image has several captions.
+    left out where whole images are mismatched together, placeholders apart, and where below 5% of the pairs have any.
 
     Args:
         folds: The pairs, their folds and the decoys.
@@ -181,7 +181,7 @@ def combine_with_siblings(
         options: References, siblings, weights, rates and placeholders.
     """
     evidence = combine_by_rate(folds, kinds, in_train, seed, options)
-    if len(np.unique(folds.image_of)) == len(folds):
+    if (pair_counts(folds.image_of) > 1).mean() < options.siblings.min_share:
         return evidence
     for number in range(options.siblings.rounds):
         probability = calibrate_sides(evidence, in_train, seed, 0, options.calibration)[0].probability

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pairsift.arrays import Floats, Ints, Reals, unit_rows
-from pairsift.detect.folds import Folds
+from pairsift.arrays import Floats, Ints, Reals
+from pairsift.detect.folds import Folds, centred_rows
 from pairsift.detect.options import DetectOptions, NeighbourOptions
 
 ROWS = 4096  # rows whose cosines with the references are in memory at once
+BLOCK = 16_384  # rows that are encoded at once
 QUERIES = 1024  # rows whose cosines with the keys are in memory at once
 
 MATRIX_ROWS = 4096  # largest fold of which all cosines are computed at once
@@ -73,7 +74,7 @@ def contrast(folds: Folds, encode: PairEncoder, seed: int, options: DetectOption
     for fold, members in enumerate(folds.members()):
         if not len(members):
             continue
-        images, captions = encode(fold, members)
+        images, captions = _encoded(encode, fold, members)
         place[members] = np.arange(len(members))
         # The references of this fold, and the levels of its images and of its captions.
         pool = members if len(members) >= enough else np.arange(len(folds))
@@ -82,7 +83,8 @@ def contrast(folds: Folds, encode: PairEncoder, seed: int, options: DetectOption
         other_images, other_captions = encode(fold, references)
         image_levels = _levels(images, other_captions, groups[:, None], reference_groups, scale)
         caption_levels = _levels(captions, other_images, groups[:, None], reference_groups, scale)
-        pairs[members] = ((images * captions).sum(1) - (image_levels + caption_levels) / 2).numpy()
+        own = np.arange(len(members))
+        pairs[members] = (_cosines(images, captions, own, own) - (image_levels + caption_levels) / 2).numpy()
         cosines = images @ captions.T if len(members) <= MATRIX_ROWS else None
         for values, image_pairs, caption_pairs, alike in mismatched:
             inside = np.flatnonzero(folds.fold[image_pairs] == fold)
@@ -93,9 +95,32 @@ def contrast(folds: Folds, encode: PairEncoder, seed: int, options: DetectOption
             both = np.stack([groups[here[apart]], groups[there[apart]]], 1)
             levels[apart] = _levels(images[here[apart]], other_captions, both, reference_groups, scale)
             levels[apart] += _levels(captions[there[apart]], other_images, both, reference_groups, scale)
-            cosine = (images[here] * captions[there]).sum(1) if cosines is None else cosines[here, there]
+            cosine = _cosines(images, captions, here, there) if cosines is None else cosines[here, there]
             values[inside] = (cosine - levels / 2).numpy()
     return Evidence(pairs, decoys, near)
+
+
+def _encoded(encode: PairEncoder, fold: int, members: Ints) -> tuple[Tensor, Tensor]:
+    """Return what `encode` gives, computed for some rows at a time."""
+    images, captions = encode(fold, members[:BLOCK])
+    if len(members) <= BLOCK:
+        return images, captions
+    both = [side.new_empty(len(members), side.shape[1]) for side in (images, captions)]
+    for start in range(0, len(members), BLOCK):
+        if start:
+            images, captions = encode(fold, members[start : start + BLOCK])
+        for side, part in zip(both, (images, captions), strict=True):
+            side[start : start + BLOCK] = part
+    return both[0], both[1]
+
+
+def _cosines(images: Tensor, captions: Tensor, here: Ints, there: Ints) -> Tensor:
+    """Return the cosine of each image in the rows `here` with the caption in the row `there`, (n,)."""
+    cosines = torch.empty(len(here))
+    for start in range(0, len(here), ROWS):
+        part = slice(start, start + ROWS)
+        cosines[part] = (images[here[part]] * captions[there[part]]).sum(1)
+    return cosines
 
 
 def _levels(queries: Tensor, references: Tensor, groups: Ints, reference_groups: Ints, scale: float) -> Tensor:
@@ -110,15 +135,15 @@ def _levels(queries: Tensor, references: Tensor, groups: Ints, reference_groups:
         reference_groups: Group of each reference, (m,).
         scale: Inverse temperature s.
     """
-    levels = [queries.new_zeros(0)]
+    levels = torch.empty(len(queries))
     for start in range(0, len(queries), ROWS):
         part = slice(start, start + ROWS)
         exps = (queries[part] @ references.T).mul_(scale).exp_()
         rows, columns = _same_group(groups[part], reference_groups)
         exps[torch.from_numpy(rows), torch.from_numpy(columns)] = 0.0
         count = torch.from_numpy(len(references) - np.bincount(rows, minlength=len(exps)))
-        levels.append(torch.where(count > 0, (exps.sum(1) / count.clamp(min=1)).log(), 0.0) / scale)
-    return torch.cat(levels)
+        levels[part] = torch.where(count > 0, (exps.sum(1) / count.clamp(min=1)).log(), 0.0) / scale
+    return levels
 
 
 def _same_group(groups: Ints, reference_groups: Ints) -> tuple[Ints, Ints]:
@@ -158,7 +183,7 @@ def neighbour_evidence(
     Returns:
         The evidence by predicted captions, and by predicted images.
     """
-    x, y = _centred(images), _centred(captions)
+    x, y = centred_rows(images), centred_rows(captions)
     weights = torch.ones(1, len(folds)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
 
     def predicted(queries: Gather, values: Gather, fold: int, members: Ints) -> Tensor:
@@ -175,12 +200,6 @@ def neighbour_evidence(
         return x(members), predicted(y, x, fold, members)
 
     return contrast(folds, by_images, seed, options), contrast(folds, by_captions, seed, options)
-
-
-def _centred(vectors: Floats) -> Gather:
-    """Return a function from rows to their vectors, less the mean of all and scaled to unit length, (k, d)."""
-    mean = vectors.mean(0)
-    return lambda rows: torch.from_numpy(unit_rows(vectors[rows] - mean))
 
 
 def _predictions(queries: Tensor, keys: Tensor, values: Tensor, weights: Tensor, options: NeighbourOptions) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -120,7 +121,6 @@ def _near_decoys(
         options: How many decoys are drawn, and among what captions.
     """
     rng = np.random.default_rng((seed, 14))
-    unit = torch.from_numpy(unit_rows(vectors))
     each = int(np.clip(np.ceil(options.number / max(1, len(fold))), 1, options.max_near_per_pair))
     share = min(1.0, options.number / max(1, len(fold)))
     images, captions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -132,7 +132,7 @@ def _near_decoys(
         k = max(1, round(options.near_share * len(candidates)))
         for start in range(0, len(given), ROWS):
             rows = given[start : start + ROWS]
-            near, differs = _near_captions(unit, rows, candidates, group_of, text, k)
+            near, differs = _near_captions(vectors, rows, candidates, group_of, text, k)
             chosen = rng.integers(0, k, (len(rows), each))
             other = np.take_along_axis(differs, chosen, 1)
             images.append(np.repeat(rows[:, None], each, 1)[other])
@@ -141,13 +141,13 @@ def _near_decoys(
 
 
 def _near_captions(
-    unit: torch.Tensor, rows: Ints, candidates: Ints, group_of: Ints, text: Ints, k: int
+    vectors: Floats, rows: Ints, candidates: Ints, group_of: Ints, text: Ints, k: int
 ) -> tuple[Ints, Bools]:
     """Return the k candidates nearest to each row's caption, (n, k), and whether each may replace it, (n, k).
 
     A candidate may not where it has the same text, or a near-duplicate of the image.
     """
-    cosine = unit[rows] @ unit[candidates].T
+    cosine = torch.from_numpy(unit_rows(vectors[rows])) @ torch.from_numpy(unit_rows(vectors[candidates])).T
     for number in map(torch.from_numpy, (group_of, text)):
         cosine.masked_fill_(number[rows, None] == number[candidates], -torch.inf)
     values, nearest = cosine.topk(k, 1)
@@ -168,30 +168,40 @@ def near_duplicates(vectors: Floats, options: FoldOptions) -> Ints:
         vectors: One vector per image, (n, d).
         options: The smallest cosine, and the largest group.
     """
-    unit = torch.from_numpy(unit_rows(vectors - vectors.mean(0)))
-    edges = _near_pairs(unit, options.near_duplicate_cosine)
-    graph = coo_matrix((np.ones(len(edges[0]), np.bool_), edges), (len(unit), len(unit)))
+    n = len(vectors)
+    edges = _near_pairs(centred_rows(vectors), n, options.near_duplicate_cosine)
+    graph = coo_matrix((np.ones(len(edges[0]), np.bool_), edges), (n, n))
     group = connected_components(graph, directed=False)[1].astype(np.int64)
     oversized = np.flatnonzero(np.bincount(group)[group] > max(2, options.max_group_share * len(group)))
     group[oversized] = group.max(initial=0) + 1 + np.arange(len(oversized))
     return np.unique(group, return_inverse=True)[1].astype(np.int64)
 
 
-def _near_pairs(unit: torch.Tensor, least: float) -> tuple[Ints, ...]:
-    """Return the pairs of rows with a cosine of at least `least`, in one order or in both, (k,) each."""
-    n, found = len(unit), [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+def centred_rows(vectors: Floats) -> Callable[[Ints], torch.Tensor]:
+    """Return a function from rows to their vectors, less the mean of all and scaled to unit length, (k, d)."""
+    mean = vectors.mean(0)
+    return lambda rows: torch.from_numpy(unit_rows(vectors[rows] - mean))
+
+
+def _near_pairs(unit: Callable[[Ints], torch.Tensor], n: int, least: float) -> tuple[Ints, ...]:
+    """Return the pairs of n rows with a cosine of at least `least`, in one order or in both, (k,) each."""
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    blocks = np.array_split(np.arange(n), max(1, -(-n // ROWS)))
     if n < BUCKETED:
-        for start in range(0, n, ROWS):
-            rows, columns = (unit[start : start + ROWS] @ unit.T >= least).numpy().nonzero()
-            found.append((rows + start, columns))
+        all_rows = unit(np.arange(n))
+        for block in blocks:
+            rows, columns = (all_rows[block] @ all_rows.T >= least).numpy().nonzero()
+            found.append((block[rows], columns))
     else:
-        pivots = unit[np.random.default_rng(0).permutation(n)[: int(4 * np.sqrt(n))]]
-        parts = [(unit[start : start + ROWS] @ pivots.T).topk(PROBES, 1)[1] for start in range(0, n, ROWS)]
-        nearest = torch.cat(parts).numpy()
+        pivots = unit(np.random.default_rng(0).permutation(n)[: int(4 * np.sqrt(n))])
+        nearest = np.empty((n, PROBES), np.int64)  # one array, since many small ones between large ones split the heap
+        for block in blocks:
+            nearest[block] = (unit(block) @ pivots.T).topk(PROBES, 1)[1]
         members, queries = (np.split(*_stretches(side, len(pivots))) for side in (nearest[:, 0], nearest.ravel()))
         for here, seen in zip(members, queries, strict=True):
+            own = unit(here)
             for part in np.array_split(seen // PROBES, max(1, len(seen) // ROWS)):
-                rows, columns = (unit[part] @ unit[here].T >= least).numpy().nonzero()
+                rows, columns = (unit(part) @ own.T >= least).numpy().nonzero()
                 found.append((part[rows], here[columns]))
     return tuple(np.concatenate(side) for side in zip(*found, strict=True))
 
@@ -298,7 +308,6 @@ def draw_swaps(
         vectors: Vector of each pair's caption, (n, e), which says what captions are near.
     """
     rng = np.random.default_rng((seed, 15))
-    unit = torch.from_numpy(unit_rows(vectors))
     free = np.ones(len(fold), np.bool_)
     share = min(options.near_mismatches.swapped_share, options.decoys.number / max(1, len(fold)))
     found: list[tuple[int, int, int]] = []
@@ -306,7 +315,7 @@ def draw_swaps(
         for members in _members(fold):
             candidates = np.sort(rng.permutation(members)[: options.decoys.max_candidates])
             k = max(1, round(options.decoys.near_share * len(candidates)))
-            swaps = _exchanged(unit, candidates, group_of, text_of, free, round(share * len(members) / 2), k, rng)
+            swaps = _exchanged(vectors, candidates, group_of, text_of, free, round(share * len(members) / 2), k, rng)
             for first, second in swaps:
                 found += [(first, second, copy), (second, first, copy)]
     decoy_images, decoy_captions, copies = np.array(found, np.int64).reshape(-1, 3).T
@@ -314,7 +323,7 @@ def draw_swaps(
 
 
 def _exchanged(
-    unit: torch.Tensor,
+    vectors: Floats,
     candidates: Ints,
     group_of: Ints,
     text: Ints,
@@ -330,7 +339,7 @@ def _exchanged(
         rows = order[start : start + ROWS]
         if len(exchanged) == wanted:
             break
-        for row, near, differs in zip(rows, *_near_captions(unit, rows, candidates, group_of, text, k), strict=True):
+        for row, near, differs in zip(rows, *_near_captions(vectors, rows, candidates, group_of, text, k), strict=True):
             partners = near[differs & free[near]]
             if free[row] and len(partners) and len(exchanged) < wanted:
                 partner = int(rng.choice(partners))

@@ -83,8 +83,9 @@ class JudgedPairs:
             options: The options of the detector.
         """
         joined = JoinedRows(captions) if ngrams is None else JoinedRows(captions, ngrams)
+        components = principal(images, options.linear)
         return JudgedPairs(
-            principal(images, options.linear)[image_rows],
+            components if np.array_equal(image_rows, np.arange(len(images))) else components[image_rows],
             principal(joined, options.linear),
             text_of,
             join_equal_images(image_rows, images, image_rows, options.folds.min_common),

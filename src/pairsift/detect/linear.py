@@ -104,8 +104,10 @@ def principal(vectors: Floats | JoinedRows, options: LinearOptions) -> Floats:
     mean, basis = _components(vectors, options)
     if basis is None:
         return np.asarray(vectors[:] - mean, np.float32)
-    parts = [(vectors[start : start + ROWS] - mean) @ basis for start in range(0, len(vectors), ROWS)]
-    return np.asarray(np.concatenate(parts), np.float32)
+    projected = np.empty((len(vectors), basis.shape[1]), np.float32)
+    for start in range(0, len(vectors), ROWS):
+        projected[start : start + ROWS] = (vectors[start : start + ROWS] - mean) @ basis
+    return projected
 
 
 def _components(vectors: Floats | JoinedRows, options: LinearOptions) -> tuple[Floats, Floats | None]:

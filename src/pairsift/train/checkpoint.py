@@ -53,8 +53,9 @@ def pack(
 ) -> dict[str, Tensor]:
     """Return weights, optimizer moments and the method's state under flat names."""
     tensors = {f"state/{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in state.items()}
-    for k, (network, optimizer) in enumerate(zip(networks, optimizers, strict=True)):
+    for k, network in enumerate(networks):
         tensors |= {f"network/{k}/{name}": value for name, value in network.state_dict().items()}
+    for k, optimizer in enumerate(optimizers):
         for number, moments in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{k}/{number}/{name}": value for name, value in moments.items()}
     return tensors
@@ -66,8 +67,9 @@ def unpack(
     optimizers: Sequence[torch.optim.Optimizer],
 ) -> dict[str, Array]:
     """Load weights and moments into the networks and optimizers, and return the method's state."""
-    for k, (network, optimizer) in enumerate(zip(networks, optimizers, strict=True)):
+    for k, network in enumerate(networks):
         network.load_state_dict(with_prefix(tensors, f"network/{k}/"))
+    for k, optimizer in enumerate(optimizers):
         moments: dict[int, dict[str, Tensor]] = {}
         for name, value in with_prefix(tensors, f"optimizer/{k}/").items():
             number, moment = name.split("/")

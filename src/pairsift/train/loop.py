@@ -94,7 +94,6 @@ class Trainer:
         self.board = make_board(job.folder) if job.options.tensorboard else None
         self.networks = [self._network(k) for k in range(job.method.networks)]
         self.fast_products = takes_fast_products(self.device, job.options, self.networks[0].matcher)
-        self.optimizers = [self._optimizer(network) for network in self.networks]
         self.teachers: list[Network] = []
         self.linear = self._linear()
         self.gather = Gatherer(job.features, job.pairs.image_of, self.device, job.likeness)
@@ -104,6 +103,7 @@ class Trainer:
         self.method = job.method.begin(self._setting())
         self.phases = [phase for phase in self.method.phases() for _ in range(phase.epochs)]
         self.competing = competing(self.phases)
+        self.optimizers = [self._optimizer(network) for network in self.networks] if self.phases else []
 
     @property
     def matched(self) -> Bools | None:
