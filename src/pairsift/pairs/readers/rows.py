@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pairsift.errors import InputError
+from pairsift.pairs.readers.dialects import Dialect
 from pairsift.pairs.records import Columns
 from pairsift.pairs.text import quoted
 
@@ -53,11 +54,19 @@ class Row:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """The rows of a table, the names of its columns in the file's order, and a note on unusual text decoding."""
+    """The rows of a table.
+
+    Attributes:
+        names: Names of the columns, in the file's order.
+        rows: The rows.
+        reading: Note on what is unusual in the reading of the file's text.
+        dialect: How a file of separated text is written; None for other formats.
+    """
 
     names: list[str]
     rows: list[Row]
     reading: str = ""
+    dialect: Dialect | None = None
 
 
 def find_column(names: list[str], candidates: tuple[str, ...]) -> str | None:

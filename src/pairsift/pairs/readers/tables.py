@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
+from pairsift.pairs.readers.dialects import Dialect
 from pairsift.pairs.readers.parquet import read_parquet
 from pairsift.pairs.readers.rows import Roles, Row, SourceTable, one_caption_each, pick_columns, unique
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.text import as_text, decode, how_read, one_line, quoted, read_text
+from pairsift.pairs.text import as_text, decode, how_read, is_marked, one_line, quoted, read_bytes, read_text
 
 SEPARATORS = (",", "\t", ";", "|")
 BEGINNING = 2**20  # bytes that contain the whole first line of a table
@@ -92,8 +93,18 @@ def read_header(path: Path, text: str, columns: Columns) -> tuple[Lines, str, li
 
 def read_separated(path: Path, columns: Columns) -> SourceTable:
     """Read the rows of a CSV or TSV file; the line of the columns' names determines the separator."""
-    decoded = read_text(path)
+    raw = read_bytes(path)
+    decoded = decode(raw, path)
     lines, separator, names = read_header(path, decoded.content, columns)
+    head = "".join(lines.lines[: lines.position])
+    dialect = Dialect(
+        separator,
+        quoted=head.count('"') >= 2 * len(names),
+        terminator=line_end(head),
+        encoding=decoded.encoding,
+        marked=is_marked(raw),
+        head=head,
+    )
     rows = []
     while lines.position < len(lines.lines):
         where = f"{path.name} line {lines.position + 1}"
@@ -102,7 +113,12 @@ def read_separated(path: Path, columns: Columns) -> SourceTable:
             rows.append(Row(where, {}, problem))
         elif fields:
             rows.append(Row(where, dict(zip(names, fields, strict=True))))
-    return SourceTable(names, rows, how_read([decoded]))
+    return SourceTable(names, rows, how_read([decoded]), dialect)
+
+
+def line_end(head: str) -> str:
+    """Return the line end of the text above the first row."""
+    return next((end for end in ("\r\n", "\n", "\r") if head.endswith(end)), "\n")
 
 
 def read_json_rows(path: Path, _: Columns) -> SourceTable:
