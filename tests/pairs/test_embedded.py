@@ -143,7 +143,7 @@ def test_rows_without_bytes_name_files_and_broken_bytes_are_kept_for_the_decoder
         {"bytes": picture("red"), "path": "a.jpg"},
         {"bytes": None, "path": "near.jpg"},
         {"bytes": b"", "path": None},
-        {"bytes": b"no picture", "path": "b.jpg"},
+        {"bytes": b"\xff\xd8 no picture", "path": "b.jpg"},
         None,
         {"bytes": picture("red"), "path": "same.jpg"},
     ]
@@ -152,8 +152,8 @@ def test_rows_without_bytes_name_files_and_broken_bytes_are_kept_for_the_decoder
         pairs = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
         assert pairs.image_of.tolist() == [0, 1, -1, 2, -1, 0]
         assert pairs.paths[1] == tmp_path / "near.jpg"
-        assert pairs.paths[2].read_bytes() == b"no picture"
-        assert {pair: reason for pair, (_, reason) in reasons(pairs).items()} == dict.fromkeys([2, 4], "names no image")
+        assert pairs.paths[2].read_bytes() == b"\xff\xd8 no picture"
+        assert {pair: reason for pair, (_, reason) in reasons(pairs).items()} == dict.fromkeys([2, 4], "holds no image")
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
@@ -206,7 +206,7 @@ contents = st.lists(st.one_of(st.none(), st.binary(max_size=40)), min_size=3, ma
 def test_every_image_comes_back_byte_by_byte(images, group):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cells = [{"bytes": data, "path": None} for data in [b"1", b"2", b"3", *images]]
+        cells = [{"bytes": data and b"\xff" + data, "path": None} for data in [b"1", b"2", b"3", *images]]
         kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
         table = pa.table({"image": pa.array(cells, kind), "caption": [str(at) for at in range(len(cells))]})
         pq.write_table(table, folder / "x.parquet", row_group_size=group)
@@ -214,3 +214,43 @@ def test_every_image_comes_back_byte_by_byte(images, group):
             pairs = load(folder / "x.parquet", cache=folder / "cache")
             found = [pairs.paths[row].read_bytes() if row >= 0 else None for row in pairs.image_of]
             assert found == [cell["bytes"] or None for cell in cells]
+
+
+MISSING = [[None] * 12, [b""] * 12, [b"<!doctype html><title>404</title>"] * 9, [b'{"error": 404}', None, b"gone"]]
+
+
+@pytest.mark.parametrize("first", MISSING)
+@pytest.mark.parametrize("as_struct", [False, True])
+def test_rows_without_an_image_are_skipped_one_by_one_wherever_they_are(tmp_path, first, as_struct):
+    cells = [*first, *map(picture, COLORS), None]
+    kind = pa.binary()
+    if as_struct:
+        cells, kind = [{"bytes": cell} for cell in cells], pa.struct({"bytes": pa.binary()})
+    captions = [str(number) for number in range(len(cells))]
+    thumbs = pa.array([None] * (len(cells) - 1) + [picture("red")], pa.binary())
+    table = pa.table({"image": pa.array(cells, kind), "caption": captions, "thumb": thumbs})
+    pq.write_table(table, tmp_path / "x.parquet")
+    missing = [*range(len(first)), len(cells) - 1]
+    for _ in range(2):
+        pairs = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+        assert reasons(pairs) == {pair: (f"x.parquet row {pair + 1}", "holds no image") for pair in missing}
+        assert pairs.n_images == len(COLORS) and not pairs.columns
+        assert "images within the file" in pairs.description
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("AVIF", ".avif"), ("JPEG2000", ".jp2"), ("PPM", ".bin")])
+def test_images_of_rarer_formats(tmp_path, kind, suffix):
+    cells = pa.array([None, *(picture(color, kind) for color in COLORS)], pa.binary())
+    pq.write_table(pa.table({"image": cells, "caption": list("abcdef")}), tmp_path / "x.parquet")
+    pairs = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+    assert [path.suffix for path in pairs.paths] == [suffix] * len(COLORS) and list(reasons(pairs)) == [0]
+    assert open_image(pairs.paths[0]).size == (8, 8)
+
+
+def test_names_as_bytes_stay_names(tmp_path):
+    touch(tmp_path, "a.jpg", "Pyramid.jpg", "c.jpg")
+    names = pa.array([b"a.jpg", b"Pyramid.jpg", b"c.jpg", b"caf\xe9.jpg"], pa.binary())
+    pq.write_table(pa.table({"image": names, "caption": list("abcd")}), tmp_path / "x.parquet")
+    pairs = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+    assert pairs.names[:3] == ["a.jpg", "Pyramid.jpg", "c.jpg"] and list(reasons(pairs)) == [3]
+    assert not (tmp_path / "cache").exists()

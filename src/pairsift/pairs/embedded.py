@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+
+from PIL import Image
 
 from pairsift.cache_folder import default_cache
 from pairsift.errors import writing
@@ -22,7 +25,11 @@ SIGNATURES = (
     (b"BM", ".bmp"),
     (b"II*\0", ".tif"),
     (b"MM\0*", ".tif"),
+    (b"\xff\x0a", ".jxl"),
+    (b"\0\0\0\x0cJXL \r\n\x87\n", ".jxl"),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", ".jp2"),
 )
+BRANDS = {b"avif": ".avif", b"avis": ".avif", b"heic": ".heic", b"heix": ".heic", b"mif1": ".heic"}  # after `ftyp`
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,18 @@ def image_suffix(data: bytes) -> str:
     """Return the extension that fits the first bytes of an image, or an empty string for an unknown format."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return ".webp"
+    if data[4:8] == b"ftyp":
+        return BRANDS.get(data[8:12], "")
     return next((suffix for start, suffix in SIGNATURES if data.startswith(start)), "")
+
+
+def holds_image(data: bytes) -> bool:
+    """Return whether bytes are an image of a format that Pillow knows, by their beginning."""
+    try:
+        with Image.open(io.BytesIO(data)):
+            return True
+    except Exception:  # decoders raise many kinds of errors
+        return False
 
 
 def _state(source: Path, files: Sequence[Path]) -> str:

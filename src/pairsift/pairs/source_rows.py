@@ -13,6 +13,7 @@ from pairsift.arrays import Bools
 from pairsift.pairs import READERS
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose
+from pairsift.pairs.readers.parquet import plain_cells, plain_kind
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, pick_columns, unique
 from pairsift.pairs.readers.shards import Sample, read_samples
 from pairsift.pairs.readers.tables import FORMATS, read_separated
@@ -151,14 +152,15 @@ def origin_of_pairs(pairs: Pairs) -> Origin:
 
 def _table(path: Path, columns: Columns) -> Origin:
     if path.suffix.lower() in (".parquet", ".pq"):
-        schema = pq.read_schema(path)
-        names = unique(schema.names)
-        kinds = pa.schema([pa.field(name, kind) for name, kind in zip(names, schema.types, strict=True)])
+        with pq.ParquetFile(path) as file:
+            names = unique(file.schema_arrow.names)
+            kinds = pa.schema([pa.field(name, plain_kind(file, at)) for at, name in enumerate(names)])
 
         def batches() -> Iterator[Cells]:
             with pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(BATCH):
-                    yield from batch.rename_columns(names).to_pylist()
+                    for values in zip(*map(plain_cells, batch.columns), strict=True):
+                        yield dict(zip(names, values, strict=True))
 
         roles = pick_columns(path, names, columns)
         return Origin(names, roles.caption, batches, kinds, image=roles.image)

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
-from pairsift.pairs.embedded import Embedded, Store, image_suffix
+from pairsift.pairs.embedded import Embedded, Store, holds_image, image_suffix
 from pairsift.pairs.readers.rows import Row, SourceTable, pick_columns, unique
 from pairsift.pairs.records import Columns
 from pairsift.pairs.text import as_text, one_line
 
 IMAGE_ROWS = 16  # rows per batch if the rows contain images
 TEXT_ROWS = 4096
-PEEK = 8  # rows that are checked to decide whether bytes are images or text
 BUFFER = 1 << 20  # bytes; a column is streamed in parts of this size instead of being read as a whole
 
 
@@ -68,27 +68,39 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
     names = unique(schema.names)
     roles = pick_columns(path, names, columns)
     image = roles.image
-    cells_at = first_bytes(file, [position for position, kind in enumerate(schema.types) if is_binary(kind)])
-    embedded = bool(image) and (
-        has_bytes(schema.types[names.index(image)]) or any(map(image_suffix, cells_at.get(names.index(image), [])))
-    )
+    embedded = bool(image) and holds_images(file, names.index(image))
     if embedded and not columns.needs_image:
         roles, embedded = roles._replace(image=""), False
     column_names = [
         name
         for position, (name, kind) in enumerate(zip(names, schema.types, strict=True))
-        if name in roles or not (has_bytes(kind) or not all(map(is_text, cells_at.get(position, []))))
+        if name in roles
+        or not (has_bytes(kind) or (is_binary(kind) and not all(map(is_text, bytes_of(file, position)))))
     ]
     return Layout(names, column_names, roles.image, embedded)
 
 
-def first_bytes(file: pq.ParquetFile, places: list[int]) -> dict[int, list[bytes]]:
-    """Return the first cells of the columns of bytes at these positions, by position."""
-    cells_at: dict[int, list[bytes]] = {}
-    for position in places:
-        batch = next(file.iter_batches(PEEK, columns=[file.schema_arrow.names[position]]), None)
-        cells_at[position] = [] if batch is None else [cell for cell in batch.column(0).to_pylist() if cell is not None]
-    return cells_at
+def holds_images(file: pq.ParquetFile, position: int) -> bool:
+    """Return whether a column contains images instead of their names.
+
+    In the first rows, images may be missing, or other bytes such as an error page may be in their place. A column
+    without the beginning of an image has images of an unknown format if most of its cells are no text.
+    """
+    kind = file.schema_arrow.types[position]
+    if not is_binary(kind):
+        return has_bytes(kind)
+    texts = others = 0
+    for cell in bytes_of(file, position):
+        if image_suffix(cell):
+            return True
+        texts, others = texts + is_text(cell), others + (not is_text(cell))
+    return others > texts
+
+
+def bytes_of(file: pq.ParquetFile, position: int) -> Iterator[bytes]:
+    """Yield the cells of a column of bytes that are not empty."""
+    for batch in file.iter_batches(IMAGE_ROWS, columns=[file.schema_arrow.names[position]]):
+        yield from filter(None, batch.column(0).to_pylist())
 
 
 def is_binary(kind: pa.DataType) -> bool:
@@ -125,12 +137,13 @@ def rows_of(path: Path, file: pq.ParquetFile, layout: Layout, cache: Path | None
             name: cells_of(column) for name, column in zip(names, batch.columns, strict=True) if name in layout.columns
         }
         for values in zip(*cells.values(), strict=True):
-            row = dict(zip(cells, values, strict=True))
+            row, problem = dict(zip(cells, values, strict=True)), ""
             if layout.embedded:
                 image = images[number]
                 row[layout.image] = image if image.file else image.name
+                problem = "" if image.name else "holds no image"
             number += 1
-            yield Row(f"{path.name} row {number}", row)
+            yield Row(f"{path.name} row {number}", row, problem)
 
 
 def images_of(file: pq.ParquetFile, layout: Layout, store: Store) -> list[Embedded]:
@@ -144,10 +157,12 @@ def images_of(file: pq.ParquetFile, layout: Layout, store: Store) -> list[Embedd
         for cell in batch.column(0).to_pylist():
             data, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
             name = as_text(path)
-            if isinstance(data, bytes) and data:
-                images.append(store.add(data, name or f"row {len(images) + 1}"))
-            else:
+            if not isinstance(data, bytes) or not data:
                 images.append(Embedded(name, None))
+            elif is_text(data) and not holds_image(data):
+                images.append(Embedded("", None))
+            else:
+                images.append(store.add(data, name or f"row {len(images) + 1}"))
     if any(image.file for image in images):
         store.finish(images)
     return images
@@ -164,4 +179,46 @@ def cells_of(column: pa.Array) -> list[object]:
         column = column.cast(pa.binary())
     elif pa.types.is_large_string(column.type):
         column = column.cast(pa.large_binary())
-    return [as_text(cell) if isinstance(cell, bytes) else cell for cell in column.to_pylist()]
+    return [as_text(cell) if isinstance(cell, bytes) else cell for cell in plain_cells(column)]
+
+
+def plain_cells(column: pa.Array) -> list[object]:
+    """Return the cells of a column as Python has them; times that Python has no type for become text."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return [plain_cell(cell) for cell in column]
+
+
+def plain_cell(cell: pa.Scalar) -> object:
+    """Return a cell as Python has it, with times as text."""
+    kind = cell.type
+    if not cell.is_valid:
+        return None
+    if isinstance(cell, pa.StructScalar):
+        return {name: plain_cell(value) for name, value in cell.items()}
+    if isinstance(cell, pa.ListScalar):
+        return [plain_cell(value) for value in cell]
+    if pa.types.is_timestamp(kind):
+        return str(np.datetime64(cell.value, kind.unit)).replace("T", " ") + "Z" * (kind.tz is not None)
+    if pa.types.is_duration(kind):
+        return str(np.timedelta64(cell.value, kind.unit))
+    return cell.cast(pa.string()).as_py() if pa.types.is_temporal(kind) else cell.as_py()
+
+
+def plain_kind(file: pq.ParquetFile, position: int) -> pa.DataType:
+    """Return the type of a column whose cells are read by `plain_cells`: text where Python has no type for one."""
+    kind = file.schema_arrow.types[position]
+    if holds_times(kind):
+        for batch in file.iter_batches(TEXT_ROWS, columns=[file.schema_arrow.names[position]]):
+            try:
+                batch.column(0).to_pylist()
+            except (ValueError, OverflowError):
+                return pa.string()
+    return kind
+
+
+def holds_times(kind: pa.DataType) -> bool:
+    """Return whether the cells of a column are times, or lists or structs with times."""
+    within = (kind.field(position).type for position in range(kind.num_fields))
+    return bool(pa.types.is_temporal(kind)) or any(map(holds_times, within))
