@@ -21,38 +21,6 @@ class WriteError(InputError):
     """A file cannot be written: the disk is full, or the place is not open to this user. Nothing else is wrong."""
 
 
-def require_path(source: object) -> Path:
-    """Return a source of pairs as a path.
-
-    Raises:
-        InputError: It is something else, such as a list or a table in memory.
-    """
-    if not isinstance(source, str | os.PathLike):
-        raise InputError(
-            f"a source is the path of a file or a folder, and this is a {type(source).__name__}: write the pairs to a "
-            "file, such as a CSV with the columns image and caption"
-        )
-    return Path(source)
-
-
-def require_source(
-    source: str | Path, advice: str = "give a file or a folder of image-caption pairs", run: Path | None = None
-) -> None:
-    """Raise an error if there is nothing at the path of a source of pairs.
-
-    Args:
-        source: The path.
-        advice: What to do about it, for the message.
-        run: Folder of the run whose source it is; None for no run.
-
-    Raises:
-        InputError: There is nothing.
-    """
-    if not Path(source).exists():
-        of_run = "" if run is None else f", the source of {run}"
-        raise InputError(f"there is nothing at {source}{of_run}: {advice}")
-
-
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn what writing a file may raise into one line.

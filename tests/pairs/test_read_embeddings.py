@@ -74,9 +74,11 @@ def test_parts_may_leave_numbers_out(tmp_path):
     np.testing.assert_array_equal(vectors_of(pairs, np.arange(23))[0], images[order])
 
 
-def test_rows_with_the_same_image_name_share_the_first_row(tmp_path):
+def test_rows_with_the_same_image_name_and_vector_share_the_first_row(tmp_path):
     names = [f"{n // 3}.jpg" for n in range(N)]
     folder, images, texts = single(tmp_path, file=names)
+    again = np.repeat(images[::3], 3, axis=0) * np.tile([1, 1.002, 0.999], N // 3)[:, None]  # computed three times
+    np.save(folder / "image.npy", again.astype(np.float32))
     pairs = load(folder)
     assert pairs.names == ["0.jpg", "1.jpg", "2.jpg", "3.jpg"] and pairs.image_of.tolist() == [n // 3 for n in range(N)]
     found = vectors_of(pairs, np.arange(N))
@@ -87,6 +89,7 @@ def test_rows_with_the_same_image_name_share_the_first_row(tmp_path):
 
 def test_images_are_shared_across_parts_and_rows_without_a_name_have_their_own(tmp_path):
     images, texts = aligned(6)
+    images[3] = images[0]
     columns = {"image_path": ["a", "", "b", "a", "", "c"], "caption": list("uvwxyz")}
     pairs = load(write_parts(tmp_path, images, texts, columns, [2, 4]))
     assert pairs.image_of.tolist() == [0, 1, 2, 0, 3, 4]
@@ -95,11 +98,26 @@ def test_images_are_shared_across_parts_and_rows_without_a_name_have_their_own(t
 
 
 def test_a_caption_that_repeats_for_an_image_is_skipped(tmp_path):
-    folder, _, texts = single(tmp_path, image=["x", "x", *map(str, range(N - 2))])
+    folder, images, texts = single(tmp_path, image=["x", "x", *map(str, range(N - 2))])
     captions = captions_of(N)
-    write_single(folder, aligned(N)[0], texts, {"caption": [captions[0], *captions[:1], *captions[2:]],
+    images[1] = images[0]
+    write_single(folder, images, texts, {"caption": [captions[0], *captions[:1], *captions[2:]],
                                                 "image": ["x", "x", *map(str, range(N - 2))]})  # fmt: skip
     assert reasons(load(folder)) == {1: ("captions.csv line 3", "repeats captions.csv line 2")}
+
+
+@pytest.mark.parametrize("cuts", [[], [4], [3, 6, 9]])
+def test_a_name_that_comes_again_with_another_vector_is_another_image(tmp_path, cuts):
+    images, texts = aligned(N)
+    images[8], images[9], images[10] = images[0], images[6], images[6]  # 0.jpg of both shops, and their captions
+    names = [f"{n % 6}.jpg" for n in range(8)] + ["0.jpg", "0.jpg", "0.jpg", "5.jpg"]
+    columns = {"image_path" if cuts else "image": names, "caption": captions_of(N)}
+    write = write_parts if cuts else write_single
+    pairs = load(write(tmp_path, images, texts, columns, *([cuts] if cuts else [])))
+    assert pairs.image_of.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 0, 6, 6, 8] and pairs.n_skipped == 0
+    assert pairs.names[5:] == ["5.jpg", "0.jpg (row 6)", "1.jpg (row 7)", "5.jpg (row 11)"]
+    np.testing.assert_array_equal(vectors_of(pairs, np.arange(N))[0], images)
+    assert "5 rows have the image name of an earlier row and another vector, and so another image" in pairs.description
 
 
 def test_own_columns_travel_along(tmp_path):
@@ -124,7 +142,8 @@ def test_splits_of_the_source_are_used(tmp_path):
 
 def test_other_column_names_are_named(tmp_path):
     images, texts = aligned(N)
-    folder = write_single(tmp_path, images, texts, {"foto": list("aabbccddeeff"), "beschreibung": captions_of(N)})
+    columns = {"foto": list("aabbccddeeff"), "beschreibung": captions_of(N)}
+    folder = write_single(tmp_path, np.repeat(images[::2], 2, axis=0), texts, columns)
     pairs = load(folder, image_column="foto", caption_column="beschreibung")
     assert pairs.names == list("abcdef") and pairs.captions == captions_of(N)
     assert "no column 'photo'" in refused(folder, image_column="photo", caption_column="beschreibung")

@@ -216,7 +216,7 @@ def test_what_was_asked_for_cannot_be_had(tmp_path):
     assert "there is nothing at" in refused(tmp_path / "y\n.csv")
     assert "there is no reader 'excel'" in refused(tmp_path / "x.csv", reader="excel")
     assert "shares 0.6 of dev" in refused(tmp_path / "x.csv", shares=(0.6, 0.5))
-    assert "cannot be read: Is a directory" in refused(tmp_path, reader="table")
+    assert "holds no Parquet file; name the table in it" in refused(tmp_path, reader="table")
 
 
 @settings(max_examples=60, deadline=None)

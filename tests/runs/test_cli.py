@@ -26,7 +26,7 @@ MESSAGES = [  # one for each message, in full or up to the names that grow with 
     (["fit", "SCENES", "--preset", "foo"], "sift has no preset 'foo'; it has: paper, two_tower, clip"),
     (["fit", "SCENES", "--metod", "ncr"], "there is no option --metod: did you mean --method?"),
     (["fit", "SCENES", "--zz=1"], "there is no option --zz: see `pairsift fit --help-all`"),
-    (["fit", "SCENES", "OTHER"], "give only one source; 'OTHER' is a second one"),
+    (["fit", "SCENES", "OTHER"], "there is nothing at OTHER: give a file or a folder of image-caption pairs"),
     (
         ["fit", "SCENES", "--hinge.margin", "3"],
         "--hinge.margin is an option of --loss hinge, which this run does not have",

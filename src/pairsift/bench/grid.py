@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
-from pairsift.errors import InputError, require_source, similar
+from pairsift.errors import InputError, similar
 from pairsift.loss import RANKING_LOSSES
 from pairsift.match import MATCHER, MATCHERS
 from pairsift.methods import METHODS
@@ -21,6 +21,7 @@ from pairsift.pairs.options import DataOptions
 from pairsift.runs.claim import MAY_DIFFER
 from pairsift.runs.config import Choices, Config, from_tree, put_over, read_yaml
 from pairsift.runs.prepare import require_possible
+from pairsift.source_path import require_source
 
 KEYS = ("source", "out", "methods", "matchers", "noise", "noise_kind", "seeds", "folds", "options")
 FIXED = {  # options of `fit` that a key of the grid says

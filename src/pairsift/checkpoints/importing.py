@@ -13,7 +13,7 @@ from torch import Tensor
 from pairsift.checkpoints.layouts import check_clip
 from pairsift.checkpoints.published import CLIP, DATA_SIZES, Published, read_published
 from pairsift.cores import limit_threads
-from pairsift.errors import InputError, require_source
+from pairsift.errors import InputError
 from pairsift.files import write_json, write_text
 from pairsift.pairs.readers import load
 from pairsift.run_folder import LOG, METRICS, VOCABULARY, weights
@@ -23,6 +23,7 @@ from pairsift.runs.fit import begin, facts_of
 from pairsift.runs.prepare import text_name
 from pairsift.runs.run import Run
 from pairsift.runs.text_encoding import check_numbering, run_numbering
+from pairsift.source_path import require_source
 from pairsift.train.checkpoint import write_tensors
 
 WORD_EMBEDDINGS = ("words.vectors.weight", "sgr.words.vectors.weight", "saf.words.vectors.weight")

@@ -21,6 +21,7 @@ from pairsift.methods import METHODS
 from pairsift.options import Options, alternatives, groups
 from pairsift.pairs.options import DataOptions
 from pairsift.runs.source_check import check_source
+from pairsift.source_path import require_path
 from pairsift.train.options import TrainOptions
 
 if TYPE_CHECKING:
@@ -32,13 +33,15 @@ BOOLS = ("true", "false", "yes", "no", "on", "off", "1", "0", "null")  # values 
 METAVARS = {int: "N", float: "X", bool: "true|false", str: "TEXT"}
 ABOUT = """Train on image-caption pairs, and find the mismatched ones among them.
 
-SOURCE is a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
+SOURCE is a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder, or several tables or tar files of one kind, also as
+'data/*.parquet' or '{00000..00012}.tar'.
 """
 
 
 CHECK = """Judge image-caption pairs without training: how many are mismatched, which, and what would fit.
 
-SOURCE is a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder. The run's folder can be served, exported and
+SOURCE is a CSV, TSV, JSON, JSON-lines or Parquet file, or a folder, or several tables or tar files of one kind, also as
+'data/*.parquet' or '{00000..00012}.tar'. The run's folder can be served, exported and
 searched like the folder of a trained run.
 """
 OF_CHECK = ("seed", "device", "threads")  # the options of training that a check has
@@ -198,7 +201,7 @@ class FitCommand(click.Command):
     further_options = ", and the options of the method, the matcher and the loss"
 
     def __init__(self, run: Callable[[dict[str, Any], Resume, bool, bool], None]) -> None:
-        source = click.Argument(["source"], required=False)
+        source = click.Argument(["source"], required=False, nargs=-1)
         params = [source, *self.verb_flags(), *switches()]
         super().__init__(self.verb, params=params, callback=self._callback, help=self.about, no_args_is_help=True)
         self.run = run
@@ -250,7 +253,7 @@ class FitCommand(click.Command):
         return f"there is no option {name}: {similar(own[near[0]] if near else name, names, 'see --help-all')}"
 
     def _check(self, words: Sequence[str]) -> None:
-        """Raise an error for an unknown option without a dot, a second source, or a missing source or column."""
+        """Raise an error for an unknown option without a dot, or a missing source or column."""
         names = [name for param in self.params for name in param.opts if name.startswith("--")]
         options, sources = split_words(
             words, [name for param in self.params if getattr(param, "is_flag", False) for name in param.opts]
@@ -259,21 +262,19 @@ class FitCommand(click.Command):
             if "." not in name and name not in (*names, "--help"):
                 advice = f"see `pairsift {self.verb} --help-all`"
                 raise InputError(f"there is no option {name}: {similar(name, names, advice, 0.75)}")
-        if len(sources) > 1:
-            raise InputError(f"give only one source; {sources[1]!r} is a second one")
         if sources:
-            check_source(Path(sources[0]), options)
+            check_source(require_path(sources), options)
 
     def _callback(
-        self, source: str | None, resume: bool, resume_unchanged: bool, overwrite: bool, quiet: bool, **values: Any
+        self, source: Sequence[str], resume: bool, resume_unchanged: bool, overwrite: bool, quiet: bool, **values: Any
     ) -> None:
         tree = tree_of([param for param in self.params if isinstance(param, Flag)], values)
         config = tree.pop("config", None)
         lengths = [f"--{name}.epochs" for name, value in tree.items() if isinstance(value, dict) and "epochs" in value]
         if "epochs" in tree and lengths:
             raise InputError(f"--epochs scales all phases, and {lengths[0]} sets one: give one of the two")
-        if source is not None:
-            tree["source"] = source
+        if source:
+            tree["source"] = str(require_path(source))
         if config is not None:
             from pairsift.runs.config import put_over, read_yaml
 

@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from pairsift.arrays import Bools, Ints
 from pairsift.errors import InputError
 from pairsift.files import write_parquet
-from pairsift.pairs.image_files import folder_of, within
+from pairsift.pairs.image_files import within
 from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Noise, Pairs, Skip
 from pairsift.pairs.same_pairs import image_names, numbered, without_folders
+from pairsift.source_path import root_of
 
 BLOCK, BLOCKS = 4096, 16  # bytes of a large file that its mark is made of
 GONE = "is gone from the source"
@@ -159,7 +160,7 @@ def write_known_pairs(pairs: Pairs, stored: StoredPairs, path: Path) -> None:
 
 def _write(path: Path, pairs: Pairs, split: NDArray[np.str_], columns: dict[str, Any], **facts: str) -> None:
     """Write the columns of pairs that both files have, further columns, and facts."""
-    image_of, base = pairs.source_image_of, folder_of(pairs.source)
+    image_of, base = pairs.source_image_of, root_of(pairs.source)
     files = [os.fsencode(within(file, base)) for file in pairs.paths]
     ids = {} if pairs.row_ids is None else {"id": pa.array(pairs.row_ids, pa.string())}
     table = pa.table(
@@ -461,7 +462,7 @@ def _with_images(pairs: Pairs, stored: StoredPairs, source: Pairs, rows: Ints, n
         rows: Row in the result of each image of the source, (source.n_images,).
         n_images: Number of images in the result; images of the source beyond it are left out.
     """
-    base, more = folder_of(source.source), n_images - len(stored.names)
+    base, more = root_of(source.source), n_images - len(stored.names)
     names, paths = [*stored.names, *[""] * more], [*(base / file for file in stored.files), *[base] * more]
     for row, name, path in zip(rows.tolist(), source.names, source.paths, strict=True):
         if row < n_images:

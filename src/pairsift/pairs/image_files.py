@@ -20,15 +20,6 @@ Parts = tuple[str, ...]
 Entries = Callable[[Path], dict[str, list[str]]]  # the names in a folder by their folded forms
 
 
-def folder_of(source: str | Path) -> Path:
-    """Return the folder that the relative paths of a source start from.
-
-    This is the source itself if it is a folder, else the folder that contains it.
-    """
-    path = Path(source)
-    return path if path.is_dir() else path.parent
-
-
 def within(file: Path, base: Path) -> str:
     """Return the path of a file relative to a folder if the file lies in it, else its absolute path."""
     absolute, root = os.path.abspath(file), os.path.abspath(base)

@@ -16,7 +16,7 @@ from pairsift.pairs.readers import choose
 from pairsift.pairs.readers.parquet import plain_cells, plain_kind
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, pick_columns, unique
 from pairsift.pairs.readers.shards import Sample, read_samples
-from pairsift.pairs.readers.tables import FORMATS, read_separated
+from pairsift.pairs.readers.tables import PARQUET, files_of, read_rows, read_table
 from pairsift.pairs.records import Columns, Listing
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 from pairsift.pairs.text import as_text
@@ -151,22 +151,40 @@ def origin_of_pairs(pairs: Pairs) -> Origin:
 
 
 def _table(path: Path, columns: Columns) -> Origin:
-    if path.suffix.lower() in (".parquet", ".pq"):
+    files = files_of(path)
+    if all(file.suffix.lower() in PARQUET for file in files):
+        kinds = _kinds(files)
+        roles = pick_columns(files[0], kinds.names, columns)
+        origin = Origin(kinds.names, roles.caption, lambda: _parquet_rows(files), kinds, image=roles.image)
+    else:
+        table = read_rows(path, columns)
+        roles = pick_columns(path, table.names, columns)
+        origin = Origin(table.names, roles.caption, lambda: (row.cells for row in table.rows), image=roles.image)
+    if len(files) == 1 or origin.split_column is not None:
+        return origin
+    listing = read_table(path, columns)
+    return replace(origin, splits=[record.split for record in listing.records]) if listing.split else origin
+
+
+def _kinds(files: Sequence[Path]) -> pa.Schema:
+    """Return the types of the columns of Parquet files: of the first file, or text where this one needs it."""
+    kinds: dict[str, pa.DataType] = {}
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for at, name in enumerate(unique(file.schema_arrow.names)):
+                kind = plain_kind(file, at)
+                kinds[name] = kind if pa.types.is_string(kind) else kinds.get(name, kind)
+    return pa.schema(list(kinds.items()))
+
+
+def _parquet_rows(files: Sequence[Path]) -> Iterator[Cells]:
+    """Yield the cells of each row of Parquet files."""
+    for path in files:
         with pq.ParquetFile(path) as file:
             names = unique(file.schema_arrow.names)
-            kinds = pa.schema([pa.field(name, plain_kind(file, at)) for at, name in enumerate(names)])
-
-        def batches() -> Iterator[Cells]:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(BATCH):
-                    for values in zip(*map(plain_cells, batch.columns), strict=True):
-                        yield dict(zip(names, values, strict=True))
-
-        roles = pick_columns(path, names, columns)
-        return Origin(names, roles.caption, batches, kinds, image=roles.image)
-    table = FORMATS.get(path.suffix.lower(), read_separated)(path, columns)
-    roles = pick_columns(path, table.names, columns)
-    return Origin(table.names, roles.caption, lambda: (row.cells for row in table.rows), image=roles.image)
+            for batch in file.iter_batches(BATCH):
+                for values in zip(*map(plain_cells, batch.columns), strict=True):
+                    yield dict(zip(names, values, strict=True))
 
 
 def _listing(listing: Listing) -> Origin:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 import numpy as np
 
@@ -26,6 +28,17 @@ SPLIT_WORDS = {
     "": UNUSED,
 }
 MIN_IMAGES = 3  # one for each split
+
+
+def split_of_place(place: PurePath) -> str:
+    """Return the word for a split in the folders or in the name of a file; an empty string without a single one.
+
+    Args:
+        place: Path of the file within the source.
+    """
+    folders = [part for part in place.parts[:-1] if part.lower() in SPLIT_WORDS]
+    words = folders[-1:] or [word for word in re.split(r"[^a-z]+", place.stem.lower()) if word and word in SPLIT_WORDS]
+    return words[0] if len(set(words)) == 1 else ""
 
 
 @dataclass(frozen=True)

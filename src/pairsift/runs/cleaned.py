@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pairsift.errors import InputError, require_source
+from pairsift.errors import InputError
 from pairsift.export.cleaned import TABLES, folder_of_names
 from pairsift.pairs.same_pairs import images_elsewhere
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import Resume, fit_config
 from pairsift.runs.prepare import read_pairs
 from pairsift.runs.run import Run
+from pairsift.source_path import require_source
 
 SPLIT = "test"
 

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.compute
 
 from pairsift.arrays import Bools, Ints
-from pairsift.errors import InputError, require_source
+from pairsift.errors import InputError
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.same_pairs import images_elsewhere, shared_pairs
 from pairsift.retrieve.bootstrap import LEVEL, SEED, Estimate, draw_images, resampled_recall
 from pairsift.retrieve.ranks import recall
 from pairsift.runs.config import flattened
 from pairsift.runs.run import Run, open_run
+from pairsift.source_path import require_source
 from pairsift.table import detection
 
 SAMPLES = 1000

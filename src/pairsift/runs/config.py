@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from inspect import signature
@@ -13,7 +13,7 @@ import yaml
 
 from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
-from pairsift.errors import InputError, dashed, require_path
+from pairsift.errors import InputError, dashed
 from pairsift.loss import RANKING_LOSSES
 from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER, MATCHERS
@@ -24,6 +24,7 @@ from pairsift.methods.presets import Preset
 from pairsift.options import OptionError, Options, groups
 from pairsift.pairs.options import DataOptions
 from pairsift.runs.yaml_loader import UniqueKeyLoader
+from pairsift.source_path import require_path, stem_of
 from pairsift.train.options import TrainOptions
 
 GROUPS: dict[str, type[Options]] = {"data": DataOptions, "encode": EncodeOptions, "train": TrainOptions}
@@ -39,7 +40,7 @@ class Config:
     """All options of a run, as objects.
 
     Attributes:
-        source: Absolute path of the source.
+        source: Absolute path of the source, or a pattern of several files.
         method: The method, which decides how doubtful pairs are trained on.
         matcher: The class of the matcher.
         matcher_options: The options of the matcher.
@@ -67,7 +68,7 @@ class Config:
     @property
     def folder(self) -> Path:
         """The run's folder: `out`, or runs/<source>-<method>."""
-        return Path(self.out or Path("runs") / f"{Path(self.source).stem}-{self.method.name}")
+        return Path(self.out or Path("runs") / f"{stem_of(self.source)}-{self.method.name}")
 
     @property
     def cache(self) -> Path | None:
@@ -125,9 +126,9 @@ class Config:
         return str(yaml.safe_dump(self.tree(), sort_keys=False))
 
 
-def check_folder(source: str | Path) -> Path:
+def check_folder(source: str | Path | Sequence[str | Path]) -> Path:
     """Return the folder of a run by `pairsift check` where none is named: runs/<source>-check."""
-    return Path("runs") / f"{require_path(source).stem}-check"
+    return Path("runs") / f"{stem_of(require_path(source))}-check"
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ def preset_of(method: type[Method], matcher: type[Matcher], name: str | None) ->
 
 
 def configure(  # noqa: PLR0913
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     *,
     method: str | Method | type[Method] | None = None,
     matcher: str | type[Matcher] | Options = MATCHER,

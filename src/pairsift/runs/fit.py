@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -64,7 +65,7 @@ Resume = bool | Literal["unchanged"]
 
 
 def fit(  # noqa: PLR0913
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     *,
     method: str | Method | type[Method] | None = None,
     matcher: str | type[Matcher] | Options = MATCHER,
@@ -86,7 +87,8 @@ def fit(  # noqa: PLR0913
     Values that are set on an object are kept; the other values follow the method's preset for the matcher.
 
     Args:
-        source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
+        source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder; or several tables or tar files, as a pattern
+            such as `data/*.parquet` or as a list.
         method: A method's name, class or object, which decides how doubtful pairs are trained on; by default
             `sift` for `two_tower`, else `crossfit`.
         matcher: A matcher's name, class or options.
@@ -115,7 +117,7 @@ def fit(  # noqa: PLR0913
 
 
 def check(  # noqa: PLR0913
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     *,
     data: DataOptions | None = None,
     encode: EncodeOptions | None = None,
@@ -132,7 +134,8 @@ def check(  # noqa: PLR0913
     a linear model of the training pairs, or the cosine where encoders share a space.
 
     Args:
-        source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder.
+        source: A CSV, TSV, JSON, JSON-lines or Parquet file, or a folder; or several tables or tar files, as a pattern
+            such as `data/*.parquet` or as a list.
         data: Options of the source and of planted noise.
         encode: Options of the frozen encoders.
         train: The seed, the device and the number of threads; nothing is trained.

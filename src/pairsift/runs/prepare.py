@@ -32,7 +32,7 @@ from pairsift.encode.registry import (
 )
 from pairsift.encode.source_features import SourceFeatures, broken_vectors, caption_vectors, open_source_features
 from pairsift.encode.vocabularies import Numbering
-from pairsift.errors import InputError, require_source
+from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.match.base import Matcher
 from pairsift.match.two_tower import check_one_space
@@ -48,6 +48,7 @@ from pairsift.runs.config import Config
 from pairsift.runs.source_changes import known_pairs
 from pairsift.runs.stages import stages_of
 from pairsift.runs.text_encoding import check_numbering, run_ngrams, run_numbering
+from pairsift.source_path import require_source
 from pairsift.train.loop import pick_device
 from pairsift.train.record import require_board
 

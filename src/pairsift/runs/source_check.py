@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from pairsift.errors import require_source
+from pairsift.source_path import places_of, require_source
 
 
 def check_source(source: Path, options: Mapping[str, str]) -> None:
@@ -20,6 +20,7 @@ def check_source(source: Path, options: Mapping[str, str]) -> None:
     """
     source = source.expanduser()
     require_source(source)
+    source = places_of(source)[0]
     if source.is_file() and "--config" not in options and options.get("--reader", "table") == "table":
         from pairsift.pairs.readers.tables import check_columns
         from pairsift.pairs.records import Columns

@@ -20,11 +20,12 @@ from pairsift.arrays import Ints
 from pairsift.encode.features import Features, Table
 from pairsift.errors import InputError, WriteError, writing
 from pairsift.match.base import Matcher
-from pairsift.pairs.image_files import folder_of, within
+from pairsift.pairs.image_files import within
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
 from pairsift.pairs.text import printable
 from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.nearest import ApproximateIndex, mark_of
+from pairsift.source_path import root_of
 from pairsift.train.checkpoint import read_tensors, with_prefix, write_tensors
 
 INDEX = Path("model") / "images.safetensors"
@@ -140,7 +141,7 @@ def make_index(matchers: Sequence[Matcher], pairs: Pairs, features: Features, fa
         facts: `sizes`, `text_encoder` and `image_encoder`, as in `Index`.
     """
     rows = pairs.images(*JUDGED, UNUSED)
-    base = folder_of(pairs.source)
+    base = root_of(pairs.source)
     images = pairs.features is None
     files = [within(pairs.paths[row], base) if images else pairs.names[row] for row in rows]
     values = features.images.values

@@ -27,12 +27,12 @@ from pairsift.errors import InputError
 from pairsift.match import MATCHERS
 from pairsift.match.base import Matcher, unit
 from pairsift.options import Options
-from pairsift.pairs.image_files import folder_of
 from pairsift.retrieve.bank import Bank, codes_of
 from pairsift.retrieve.gallery import KEPT_BYTES, Gallery, most_similar
 from pairsift.retrieve.nearest import ApproximateIndex, closest
 from pairsift.run_folder import CONFIG, FRONT, NGRAMS, VOCABULARY, weights
 from pairsift.search.index import CAPTIONS, INDEX, Captions, Index, approximate_index
+from pairsift.source_path import exists, root_of
 from pairsift.train.checkpoint import read_tensors, with_prefix
 
 FIRST = np.zeros(1, np.int64)
@@ -78,8 +78,8 @@ class Search:
         folder: Path | None = None,
     ) -> None:
         self.texts, self.matchers, self.index, self.folder = texts, matchers, index, folder
-        missing = not Path(source).exists()
-        self.base = Path(source) if missing and index.facts["folder"] else folder_of(source)
+        missing = not exists(source)
+        self.base = Path(source) if missing and index.facts["folder"] else root_of(source)
         self._features = features
         self.images = self._token_banks(index.vectors, self._gather_images, False)
 

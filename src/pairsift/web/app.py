@@ -16,13 +16,13 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from pairsift.errors import InputError, WriteError
-from pairsift.pairs.image_files import folder_of
 from pairsift.review import Decision, Decisions, threshold_table
 from pairsift.review.decisions import DECISION_COLUMNS, OtherRun
 from pairsift.review.journal import DecidedMeanwhile
 from pairsift.review.queue import UNDECIDED, Filter, Queue
 from pairsift.run_folder import METRICS, require_finished, source_of
 from pairsift.runs.spot_check import current_result, spot_check
+from pairsift.source_path import root_of
 from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import read_pairs
 from pairsift.web.bodies import MAX_PAIRS, DecisionList, FilterDecision, Id, Page, Requester, SpotCheckSize
@@ -52,7 +52,7 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     table = read_pairs(folder)
     queue = Queue(table, Decisions(folder, table["pair"].to_numpy()), pq.read_table(folder / SUGGESTIONS_FILE))
     queue.page(queue.select(Filter())[:MAX_PAIRS])  # so that nobody waits for the first page
-    images = Images(folder, folder_of(source or source_of(folder)))
+    images = Images(folder, root_of(source or source_of(folder)))
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     app = FastAPI(title="pairsift", docs_url=None, redoc_url=None)
     app.middleware("http")(Guard(hosts, token))

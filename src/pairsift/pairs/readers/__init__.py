@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from pairsift.errors import InputError, require_path, require_source
+from pairsift.errors import InputError
 from pairsift.pairs import READERS
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers.embeddings import is_embeddings
-from pairsift.pairs.readers.folders import is_flickr8k
+from pairsift.pairs.readers.folders import IMAGE_SUFFIXES, is_flickr8k
 from pairsift.pairs.readers.nuswide import is_nuswide
 from pairsift.pairs.readers.precomp import is_now, is_precomp
 from pairsift.pairs.readers.shards import is_shards
-from pairsift.pairs.readers.tables import FORMATS
+from pairsift.pairs.readers.tables import FORMATS, PARQUET
 from pairsift.pairs.records import Columns, assemble
 from pairsift.pairs.splits import Draw
 from pairsift.pairs.text import one_line, read_text
+from pairsift.source_path import is_pattern, places_of, require_path, require_source
 
+SEVERAL = {"table", "shards"}  # readers of sources of several files
+BUILT_IN = frozenset(READERS)
 WITHOUT_FOLDER = ("folder", "shards", "precomp", "now", "embeddings")  # readers whose images are not named by paths
 
 LAYOUTS = {
@@ -48,11 +53,13 @@ def choose(path: Path) -> str:
     Raises:
         InputError: No reader fits.
     """
+    if is_pattern(path):
+        return choose_for_all(path)
     for name, fits in LAYOUTS.items():
         if fits(path):
             return name
     if path.is_dir():
-        return "folder"
+        return "table" if holds_parquet(path) else "folder"
     suffix = path.suffix.lower()
     if suffix == ".json":
         text = read_text(path).content
@@ -66,8 +73,44 @@ def choose(path: Path) -> str:
     )
 
 
+def choose_for_all(pattern: Path) -> str:
+    """Return the name of the reader that reads all files of a pattern.
+
+    Raises:
+        InputError: No reader fits, or no reader reads several of them.
+    """
+    names = {choose(place): place for place in places_of(pattern)}
+    name = next(iter(names))
+    if len(names) > 1:
+        both = " and ".join(f"{place.name} ({name})" for name, place in [*names.items()][:2])
+        raise InputError(f"{pattern}: names sources of several kinds, such as {both}: give those of one kind")
+    return name
+
+
+def holds_parquet(folder: Path) -> bool:
+    """Return whether a folder holds Parquet files, and no image with a text file of the same name beside it."""
+    has_parquet = False
+    for _, below, names in os.walk(folder):
+        below[:] = [name for name in below if not name.startswith(".")]
+        has_parquet |= any(name.lower().endswith(PARQUET) for name in names)
+        texts = {os.path.splitext(name)[0] for name in names if name.lower().endswith(".txt")}
+        if any(stem in texts and suffix.lower() in IMAGE_SUFFIXES for stem, suffix in map(os.path.splitext, names)):
+            return False
+    return has_parquet
+
+
+def require_one(name: str, path: Path) -> None:
+    """Raise an error for a pattern where the reader reads a single file or folder.
+
+    Raises:
+        InputError: It is a pattern.
+    """
+    if name in BUILT_IN - SEVERAL and is_pattern(path):
+        raise InputError(f"{path}: the reader {name!r} reads one file or folder: give a single one")
+
+
 def load(
-    path: str | Path,
+    path: str | Path | Sequence[str | Path],
     reader: str | None = None,
     split_seed: int = 0,
     shares: tuple[float, float] | None = (0.1, 0.1),
@@ -83,7 +126,8 @@ def load(
 
     Args:
         path: A table (CSV, TSV, JSON lines, Parquet), a JSON file of COCO's or Karpathy's layout, a tar file of
-            samples, or a folder, which may contain tar files, or features instead of images.
+            samples, or a folder, which may contain tar or Parquet files, or features instead of images. Several tables
+            or tar files are named by a pattern such as `data/*.parquet` or `{00000..00012}.tar`, or by a list.
         reader: Name of a reader in `READERS`; by default the one that fits the path.
         split_seed: Seed of the splits that are drawn if the source does not have them.
         shares: Shares of the images in dev and in test if these splits are drawn, each above 0, together below 1, or
@@ -113,6 +157,7 @@ def load(
     try:
         require_source(path)
         name = choose(path) if reader is None else reader
+        require_one(name, path)
         folder = None if image_folder is None else folder_of_images(name, Path(image_folder))
         listing = READERS.find(name)(
             path, Columns(image_column, caption_column, folder, None if cache is None else Path(cache))

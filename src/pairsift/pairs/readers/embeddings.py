@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from pairsift.arrays import Ints, Reals
 from pairsift.errors import InputError
 from pairsift.pairs.precomputed import FeatureFiles, Precomputed, open_rows
 from pairsift.pairs.readers.rows import SourceTable, pick_columns
@@ -17,6 +21,8 @@ from pairsift.pairs.text import quoted
 
 IMAGES, TEXTS = "image.npy", "text.npy"
 FOLDERS = {"img_emb": ".npy", "text_emb": ".npy", "metadata": ".parquet"}  # as clip-retrieval writes them
+COMPARED = 4096  # vectors at a time
+TOLERANCE = 0.01  # relative distance of two vectors of one image, computed twice in half precision
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
 
 
@@ -47,8 +53,8 @@ def read_embeddings(path: Path, columns: Columns) -> Listing:
 
     The arrays are (rows, dim) floats; only their headers are read here. The rows of the two arrays and of the table
     belong together; each of them is a pair. The table is the file called `captions`, or the only table in the
-    folder. Rows with the same image name share an image, with the vector of the first of them. Without an image
-    column, each row has its own image. In the layout of clip-retrieval, the parts of the three folders with the same
+    folder. Rows with the same image name and the same vector share an image. Without an image column, each row has its
+    own image. In the layout of clip-retrieval, the parts of the three folders with the same
     number belong together, and parts are ordered by their numbers.
 
     Raises:
@@ -58,12 +64,12 @@ def read_embeddings(path: Path, columns: Columns) -> Listing:
     in_parts = not any((path / name).is_file() for name in (IMAGES, TEXTS))
     parts = numbered_parts(path) if in_parts else [single_part(path)]
     dims = [open_rows(file, (2,)).shape[1] for file in (parts[0].images, parts[0].texts)]
-    first_row: dict[str, tuple[int, Path]] = {}
     records: list[Record] = []
     tables = []
     for part in parts:
         tables.append(table := read_part(part, dims, columns))
-        records += records_of(part, table, columns, first_row, len(records))
+        records += records_of(part, table, columns, len(records))
+    records, note = with_shared_images(records, parts)
     image, caption, split = pick_columns(parts[0].table, tables[0].names, columns)
     features = Precomputed(
         tuple(part.images for part in parts),
@@ -73,14 +79,14 @@ def read_embeddings(path: Path, columns: Columns) -> Listing:
     )
     files = parts[0].images, parts[0].texts, parts[0].table
     places = [f"{name}/ ({len(parts)} files)" for name in FOLDERS] if in_parts else [file.name for file in files]
-    names = f", the first row of each name in column {image!r}" if image else ", a row for each image"
+    names = f", a row for each name in column {image!r}" if image else ", a row for each image"
     return Listing(
         records,
         image=f"{places[0]} (rows of {dims[0]}{names})",
         caption=f"column {caption!r} of {places[2]} with {places[1]} (rows of {dims[1]})",
         split="" if split is None else f"column {split!r}",
         features=features,
-        reading=tables[0].reading,
+        reading="; ".join(filter(None, (tables[0].reading, note))),
     )
 
 
@@ -157,23 +163,61 @@ def read_part(part: Part, dims: list[int], columns: Columns) -> SourceTable:
     return table
 
 
-def records_of(
-    part: Part, table: SourceTable, columns: Columns, first_row: dict[str, tuple[int, Path]], start: int
-) -> list[Record]:
-    """Return the records of a part.
+def records_of(part: Part, table: SourceTable, columns: Columns, start: int) -> list[Record]:
+    """Return the records of a part, each with the row of its own vector.
 
     Args:
         part: Files of the part.
         table: Its table.
         columns: Column names set by the user.
-        first_row: The first row of each image name and its file; names of this part are added.
         start: Number of rows in the previous parts.
     """
     roles = pick_columns(part.table, table.names, columns)
     records = []
     for number, row in enumerate(table.rows, start):
         record = named_record(row, roles, table.names)
-        place = number, part.images
-        first, file = first_row.setdefault(record.image, place) if record.image else place
-        records.append(replace(record, image=record.image or f"row {number}", path=file, row=first))
+        records.append(replace(record, image=record.image or f"row {number}", path=part.images, row=number))
     return records
+
+
+def with_shared_images(records: list[Record], parts: Sequence[Part]) -> tuple[list[Record], str]:
+    """Return the records with one row for all that have the same image name and the same vector, and a note.
+
+    A vector that was computed again differs a little. A name that comes again with another vector, as where two folders
+    number their images from 0, is another image: its row is appended to its name.
+
+    Args:
+        records: A record for each row, in order.
+        parts: The parts with their vectors.
+    """
+    first_of: dict[str, int] = {}
+    firsts = np.array([first_of.setdefault(record.image, row) for row, record in enumerate(records)], np.int64)
+    repeated = np.flatnonzero(firsts != np.arange(len(firsts)))
+    vectors = [open_rows(part.images, (2,)) for part in parts]
+    others: dict[tuple[str, bytes], int] = {}  # the first row of each further vector of a name
+    count = 0
+    shared = list(records)
+    for start in range(0, len(repeated), COMPARED):
+        rows = repeated[start : start + COMPARED]
+        own, first = rows_of(vectors, rows), rows_of(vectors, firsts[rows])
+        with np.errstate(all="ignore"):
+            same = np.linalg.norm(own - first, axis=1) <= TOLERANCE * np.linalg.norm(first, axis=1)
+        count += int((~same).sum())
+        for row, vector, is_same in zip(rows.tolist(), own, same.tolist(), strict=True):
+            name, target = records[row].image, int(firsts[row])
+            if not is_same:
+                target = others.setdefault((name, hashlib.sha256(vector.tobytes()).digest()), row)
+                name = f"{name} (row {target})"
+            shared[row] = replace(records[row], image=name, path=records[target].path, row=target)
+    note = f"{count:,} row{'s have' if count > 1 else ' has'} the image name of an earlier row and another vector"
+    return shared, f"{note}, and so another image" if count else ""
+
+
+def rows_of(vectors: Sequence[np.memmap[Any, Any]], rows: Ints) -> Reals:
+    """Return rows of the concatenated arrays, (n, dim)."""
+    starts = np.cumsum([0, *map(len, vectors)])
+    found = np.empty((len(rows), vectors[0].shape[1]))
+    for start, end, values in zip(starts, starts[1:], vectors, strict=False):
+        within = (rows >= start) & (rows < end)
+        found[within] = values[rows[within] - start]
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from pairsift.pairs.readers.tables import FORMATS, read_table
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
 from pairsift.pairs.text import Text, decode, how_read, quoted
+from pairsift.source_path import walk
 
 TABLES = FORMATS.keys() - {".txt"}  # here, a text file holds the captions of an image
 CAPTIONS = "the .txt file beside each image"
@@ -52,15 +52,6 @@ def read_folder(path: Path, _: Columns) -> Listing:
         records = [replace(record, split=record.image.split("/")[0]) for record in records]
         return Listing(records, "image files", CAPTIONS, "the folders' names", reading=how_read(decoded))
     return Listing(records, "image files", CAPTIONS, reading=how_read(decoded))
-
-
-def walk(path: Path) -> list[Path]:
-    """Return all files below a folder in the order of their names, without hidden files."""
-    files: list[Path] = []
-    for folder, below, names in os.walk(path):
-        below[:] = sorted(name for name in below if not name.startswith("."))
-        files += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
-    return sorted(files, key=lambda file: file.relative_to(path).parts)
 
 
 def key(file: Path) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pairsift.pairs.embedded import Embedded, Store, holds_image, image_suffix
 from pairsift.pairs.readers.rows import Row, SourceTable, pick_columns, unique
 from pairsift.pairs.records import Columns
 from pairsift.pairs.text import as_text, one_line
+from pairsift.source_path import root_of
 
 IMAGE_ROWS = 16  # rows per batch if the rows contain images
 TEXT_ROWS = 4096
@@ -39,23 +41,61 @@ class Layout:
 
 
 def read_parquet(path: Path, columns: Columns) -> SourceTable:
-    """Read the rows of a Parquet file.
+    """Read the rows of a Parquet file as `read_parquet_files` does."""
+    return read_parquet_files(path, [path], columns)[0]
 
-    Images that the file contains are written into the cache folder, a few rows at a time.
+
+def read_parquet_files(source: Path, files: Sequence[Path], columns: Columns) -> list[SourceTable]:
+    """Read the rows of each Parquet file of a source.
+
+    Images that the files contain are written into the cache folder, a few rows at a time.
 
     Raises:
-        InputError: The file is not a readable Parquet file, has no image or caption column, or its images cannot be
+        InputError: A file is not a readable Parquet file, has no image or caption column, or its images cannot be
             written.
+    """
+    layouts, stored = [], None
+    for path in files:
+        with opened(path) as file:
+            layouts.append(layout_of(path, file, columns))
+    if any(layout.embedded for layout in layouts):
+        store = Store(source, layouts[0].image, columns.cache, files)
+        stored = store.images()
+    images: list[Embedded] = []
+    tables = []
+    for path, layout in zip(files, layouts, strict=True):
+        place = "" if path == source else f"{path.relative_to(root_of(source)).as_posix()} "
+        with opened(path) as file:
+            first = len(images)
+            if not layout.embedded:
+                of_rows = None
+            elif stored is not None:
+                of_rows = stored[first : first + file.metadata.num_rows]
+            else:
+                of_rows = images_of(file, layout, store, place)
+            images += of_rows or ()
+            rows = list(rows_of(path.name, file, layout, of_rows))
+        left_out = tuple(name for name in layout.names if name not in layout.columns)
+        tables.append(SourceTable(layout.columns, rows, left_out=left_out))
+    if stored is None and any(image.file for image in images):
+        store.finish(images)
+    return tables
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file for reading in parts.
+
+    Raises:
+        InputError: The file is not a readable Parquet file.
     """
     try:
         with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:  # otherwise it keeps all row groups
-            layout = layout_of(path, file, columns)
-            rows = list(rows_of(path, file, layout, columns.cache))
+            yield file
     except InputError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path}: is not a readable Parquet file: {one_line(str(error), 200)}") from error
-    return SourceTable(layout.columns, rows)
 
 
 def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
@@ -122,9 +162,15 @@ def is_text(cell: bytes) -> bool:
         return False
 
 
-def rows_of(path: Path, file: pq.ParquetFile, layout: Layout, cache: Path | None) -> Iterator[Row]:
-    """Yield the rows as they are in the file, with images as files of the cache folder."""
-    images = images_of(file, layout, Store(path, layout.image, cache)) if layout.embedded else []
+def rows_of(name: str, file: pq.ParquetFile, layout: Layout, images: Sequence[Embedded] | None) -> Iterator[Row]:
+    """Yield the rows as they are in the file of this name.
+
+    Args:
+        name: Name of the file.
+        file: The file.
+        layout: Its columns.
+        images: Image of each row; None where the column has names.
+    """
     stored = dict(zip(layout.names, file.schema_arrow.names, strict=True))
     columns = [stored[name] for name in layout.columns if name != layout.image or not layout.embedded]
     # names that are equal or contain a dot may mean several columns, which are then all read
@@ -138,20 +184,24 @@ def rows_of(path: Path, file: pq.ParquetFile, layout: Layout, cache: Path | None
         }
         for values in zip(*cells.values(), strict=True):
             row, problem = dict(zip(cells, values, strict=True)), ""
-            if layout.embedded:
+            if images is not None:
                 image = images[number]
                 row[layout.image] = image if image.file else image.name
                 problem = "" if image.name else "holds no image"
             number += 1
-            yield Row(f"{path.name} row {number}", row, problem)
+            yield Row(f"{name} row {number}", row, problem)
 
 
-def images_of(file: pq.ParquetFile, layout: Layout, store: Store) -> list[Embedded]:
-    """Return the image of each row, written into the store or present there from an earlier call."""
-    images = store.images()
-    if images is not None:
-        return images
-    images = []
+def images_of(file: pq.ParquetFile, layout: Layout, store: Store, place: str) -> list[Embedded]:
+    """Return the image of each row, written into the store.
+
+    Args:
+        file: The file.
+        layout: Its columns.
+        store: The store.
+        place: What stands before the number of a row in the names of images that have none.
+    """
+    images: list[Embedded] = []
     column = file.schema_arrow.names[layout.names.index(layout.image)]
     for batch in file.iter_batches(IMAGE_ROWS, columns=[column]):
         for cell in batch.column(0).to_pylist():
@@ -162,9 +212,7 @@ def images_of(file: pq.ParquetFile, layout: Layout, store: Store) -> list[Embedd
             elif is_text(data) and not holds_image(data):
                 images.append(Embedded("", None))
             else:
-                images.append(store.add(data, name or f"row {len(images) + 1}"))
-    if any(image.file for image in images):
-        store.finish(images)
+                images.append(store.add(data, name or f"{place}row {len(images) + 1}"))
     return images
 
 

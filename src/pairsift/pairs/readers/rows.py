@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,11 +45,12 @@ class MissingColumn(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table: its place in the file, its cells by column, and its problem, if any."""
+    """A row of a table: its place, its cells by column, its problem, if any, and the split in its file's name."""
 
     where: str
     cells: dict[str, object]
     problem: str = ""
+    split: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,17 @@ class SourceTable:
     """The rows of a table.
 
     Attributes:
-        names: Names of the columns, in the file's order.
+        names: Names of the columns that are read, in the file's order.
         rows: The rows.
         reading: Note on what is unusual in the reading of the file's text.
+        left_out: Names of the other columns.
         dialect: How a file of separated text is written; None for other formats.
     """
 
     names: list[str]
     rows: list[Row]
     reading: str = ""
+    left_out: tuple[str, ...] = ()
     dialect: Dialect | None = None
 
 
@@ -119,4 +122,4 @@ def one_caption_each(row: Row, caption: str) -> Iterator[Row]:
         return
     for number, text in enumerate(captions or [""], 1):
         where = f"{row.where} caption {number}" if len(captions) > 1 else row.where
-        yield Row(where, {**row.cells, caption: text})
+        yield replace(row, where=where, cells={**row.cells, caption: text})

@@ -12,12 +12,13 @@ from pathlib import Path, PurePosixPath
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Store
-from pairsift.pairs.readers.folders import IMAGE_SUFFIXES, walk
+from pairsift.pairs.readers.folders import IMAGE_SUFFIXES
 from pairsift.pairs.readers.rows import CAPTION_COLUMNS, SPLIT_COLUMNS, find_column
 from pairsift.pairs.readers.tars import Member, Read, reading, scan
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.splits import SPLIT_WORDS
+from pairsift.pairs.splits import SPLIT_WORDS, split_of_place
 from pairsift.pairs.text import Text, as_text, decode, how_read, one_line, printable, quoted
+from pairsift.source_path import places_of, root_of, walk
 
 ENDINGS = (".tar", ".tar.gz", ".tgz")  # compressed files are found, so that they are told about
 ROLES = ("image", "caption")  # names of columns that fields of the JSON files must not take
@@ -115,14 +116,17 @@ def read_samples(path: Path, columns: Columns) -> tuple[list[Sample], Listing]:
     Raises:
         InputError: As `read_shards`.
     """
-    tars = [path] if path.is_file() else [file for file in walk(path) if file.name.lower().endswith(ENDINGS)]
+    root, tars = root_of(path), list[Path]()
+    for folder in places_of(path):
+        below = walk(folder) if folder.is_dir() else [folder]
+        tars += [file for file in below if file == folder or file.name.lower().endswith(ENDINGS)]
     if not tars:
         raise InputError(f"{path}: found no .tar file; the reader 'shards' needs one, or a folder with some")
     samples: list[Sample] = []
     with reading() as read:
         gathered = _Gathered(read, columns)
         for tar in tars:
-            place = PurePosixPath(tar.relative_to(path).as_posix() if tar != path else tar.name)
+            place = PurePosixPath(tar.relative_to(root).as_posix())
             samples += gathered.samples(tar, place, tar == path)
         if columns.caption is not None and find_column(list(gathered.fields), (_plain(columns.caption),)) is None:
             raise InputError(
@@ -355,7 +359,7 @@ def _store_images(samples: Sequence[Sample], store: Store, read: Read) -> None:
 
 def _take_splits(samples: Sequence[Sample]) -> str:
     """Put the splits into the records, and return their place; an empty string where the source has none."""
-    of_shards = [_split_of_place(sample) for sample in samples]
+    of_shards = [split_of_place(sample.shard) if sample.members else "" for sample in samples]
     by_place = "train" in {SPLIT_WORDS.get(word) for word in of_shards}
     column = _split_column([record for sample in samples for record in sample.records])
     for sample, word in zip(samples, of_shards, strict=True):
@@ -383,14 +387,3 @@ def _split_column(records: Sequence[Record]) -> str | None:
         if (words - {""}) & SPLIT_WORDS.keys():
             return name
     return None
-
-
-def _split_of_place(sample: Sample) -> str:
-    """Return the word for a split in the folder or the name of a sample's tar file; an empty string without one."""
-    if not sample.members:
-        return ""
-    place = sample.shard
-    if len(place.parts) > 1 and place.parts[0].lower() in SPLIT_WORDS:
-        return place.parts[0]
-    words = [word for word in re.split(r"[^a-z]+", place.stem.lower()) if word and word in SPLIT_WORDS]
-    return words[0] if len(set(words)) == 1 else ""

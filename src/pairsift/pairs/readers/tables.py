@@ -9,6 +9,8 @@ import csv
 import io
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,11 +19,15 @@ import pyarrow.parquet as pq
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
 from pairsift.pairs.readers.dialects import Dialect
-from pairsift.pairs.readers.parquet import read_parquet
+from pairsift.pairs.readers.parquet import read_parquet, read_parquet_files
 from pairsift.pairs.readers.rows import Roles, Row, SourceTable, one_caption_each, pick_columns, unique
 from pairsift.pairs.records import Columns, Listing, Record
+from pairsift.pairs.splits import SPLIT_WORDS, split_of_place
 from pairsift.pairs.text import as_text, decode, how_read, is_marked, one_line, quoted, read_bytes, read_text
+from pairsift.source_path import places_of, root_of, walk
 
+PARQUET = (".parquet", ".pq")
+FILE_NAMES = "the files' names"
 SEPARATORS = (",", "\t", ";", "|")
 BEGINNING = 2**20  # bytes that contain the whole first line of a table
 BEFORE_HEADER = re.compile(r"[\r\n]*(?:\"?sep=[^\w\r\n]\"?[\r\n]+)?", re.IGNORECASE)  # `sep=;` is for Excel
@@ -164,7 +170,7 @@ def check_columns(path: Path, columns: Columns) -> None:
                 beginning = stream.read(BEGINNING)
             if beginning.strip() and b"\0" not in beginning:
                 read_header(path, decode(beginning, path).content, columns)
-        elif suffix in (".parquet", ".pq"):
+        elif suffix in PARQUET:
             pick_columns(path, unique(pq.read_schema(path).names), columns)
     except (OSError, pa.ArrowException):
         return
@@ -183,10 +189,13 @@ FORMATS = {
 
 
 def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listing:
-    """Read a CSV, TSV, JSON lines or Parquet file.
+    """Read a CSV, TSV, JSON lines or Parquet file, or several with the same columns.
+
+    Where the names of all files have words for splits, one of them `train`, and no column has, these are the splits.
 
     Args:
-        path: The file. Its extension determines the format; a file with any other extension is read as CSV.
+        path: The file, a pattern of several, or a folder of Parquet files. The extension of a file determines its
+            format; a file with any other extension is read as CSV.
         columns: Column names set by the user.
         base: Folder that relative image paths start from if the user sets none; by default the folder of the file.
 
@@ -202,9 +211,9 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
         [named_record(row, roles, table.names) for row in rows],
         image=f"column {image!r}{' (images within the file)' * embedded}",
         caption=f"column {caption!r}{' (lists of captions)' * has_lists}",
-        split="" if split is None else f"column {split!r}",
+        split=f"column {split!r}" if split else FILE_NAMES if any(row.split for row in rows) else "",
         reading=table.reading,
-        folder=columns.folder or base or path.parent,
+        folder=columns.folder or base or root_of(path),
     )
 
 
@@ -214,12 +223,59 @@ def read_rows(path: Path, columns: Columns) -> SourceTable:
     Raises:
         InputError: The file cannot be read, is empty, has no row, or lacks a column.
     """
-    table = FORMATS.get(path.suffix.lower(), read_separated)(path, columns)
+    files = files_of(path)
+    if all(file.suffix.lower() in PARQUET for file in files):
+        tables = read_parquet_files(path, files, columns)
+    else:
+        tables = [FORMATS.get(file.suffix.lower(), read_separated)(file, columns) for file in files]
+    table = tables[0] if files == [path] else joined(path, files, tables)
     if not table.names and table.rows:
         raise InputError(f"{path}: no row can be read; {table.rows[0].where} {table.rows[0].problem}")
     if not table.rows:
         raise InputError(f"{path}: holds no rows under the columns {quoted(table.names)}")
     return table
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the tables of a source: a file, the files that a pattern names, or the Parquet files below a folder.
+
+    Raises:
+        InputError: A folder holds none.
+    """
+    files: list[Path] = []
+    for place in places_of(path):
+        below = [file for file in walk(place) if file.suffix.lower() in PARQUET] if place.is_dir() else [place]
+        if not below:
+            raise InputError(f"{place}: holds no Parquet file; name the table in it, or leave --reader out")
+        files += below
+    return files
+
+
+def joined(path: Path, files: Sequence[Path], tables: Sequence[SourceTable]) -> SourceTable:
+    """Return the rows of several tables as one, with the splits that the names of all files have.
+
+    Raises:
+        InputError: The tables have different columns.
+    """
+    places = [file.relative_to(root_of(path)) for file in files]
+    rows: list[Row] = []
+    words = [split_of_place(place) for place in places]
+    by_name = all(words) and "train" in {SPLIT_WORDS[word.lower()] for word in words}
+    free = all(FORMATS.get(file.suffix.lower()) is read_json_rows for file in files)  # a row may leave names out
+    for file, place, word, table in zip(files, places, words, tables, strict=True):
+        extra = {*table.names, *table.left_out} ^ {*tables[0].names, *tables[0].left_out}
+        if extra and not free:
+            raise InputError(
+                f"{file}: has not the columns of {files[0]} ({quoted(sorted(extra), 4)} in only one of them); give "
+                "files of one table"
+            )
+        split = word if by_name else ""
+        for row in table.rows:
+            rows.append(replace(row, where=f"{place.as_posix()}{row.where.removeprefix(file.name)}", split=split))
+    names = dict.fromkeys(name for table in tables for name in table.names)
+    kept = [name for name in names if free or all(name in table.names for table in tables)]
+    notes = dict.fromkeys(table.reading for table in tables)
+    return SourceTable(kept, rows, "; ".join(filter(None, (f"{len(files)} file{'s' * (len(files) != 1)}", *notes))))
 
 
 def named_record(row: Row, roles: Roles, names: list[str]) -> Record:
@@ -243,7 +299,7 @@ def named_record(row: Row, roles: Roles, names: list[str]) -> Record:
         image=image.name if isinstance(image, Embedded) else as_text(image).strip(),
         path=image.file if isinstance(image, Embedded) else None,
         caption=as_text(cells[roles.caption]),
-        split=as_text(cells.get(roles.split or "")).strip(),
+        split=row.split if roles.split is None else as_text(cells[roles.split]).strip(),
         extra={name: as_text(row.cells.get(name)) for name in names if name not in roles},
         problem=problem,
     )
