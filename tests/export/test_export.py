@@ -67,6 +67,21 @@ def test_names_with_backslashes_or_detours_tell_their_folder_too(place):
     assert [path.resolve() for path in again.paths] == [place / "pictures" / f"{k}.png" for k in (0, 1, 2)]
 
 
+@pytest.mark.parametrize("start", ["/home/me/", "s3://bucket/", "/data/upload/1/", "C:\\me\\"])
+@pytest.mark.parametrize("name", ["out.csv", "out.json"])
+def test_names_of_another_machine_tell_their_folder_too(place, start, name):
+    source = written(
+        place / "mine.csv", [{"image": f"{start}pictures/{k}.png", "caption": f"caption {k}"} for k in range(6)]
+    )
+    pairs = pairsift.load(source)
+    out = place / "elsewhere" / name
+    assert folder_of_names(pairs, out) == place
+    export(read_origin(source, None, Columns()), pairs, cleaned(pairs, place), out)
+    again = pairsift.load(out, image_folder=place)
+    assert again.paths == [path for k, path in enumerate(pairs.paths) if k != 3]
+    assert not again.skipped
+
+
 @pytest.mark.parametrize("layout", ["names", "bytes"])
 def test_coco_captions_are_what_lightly_studio_reads(place, layout):
     """It takes images by folder and name, each once, with whole numbers for ids and sizes, and captions by image."""

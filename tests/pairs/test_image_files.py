@@ -88,12 +88,40 @@ def test_a_table_of_windows_names_and_addresses(tmp_path):
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_relative_paths_start_from_the_folder_that_the_user_names(tmp_path, kind):
-    touch(tmp_path / "far", "a.jpg", "b.jpg", "c.jpg")
+    touch(tmp_path / "far/off", "a.jpg", "b.jpg", "c.jpg")
     path = write_table(tmp_path / f"x.{kind}", ["image", "caption"], [(f"{n}.jpg", n) for n in "abc"])
-    assert "no image file at" in refused(path) and refused(path).endswith("name their folder with --image-folder")
-    pairs = load(path, image_folder=tmp_path / "far")
-    assert pairs.paths == [tmp_path / "far" / f"{n}.jpg" for n in "abc"]
+    hint = f"lies in {tmp_path / 'far/off'}: name that folder with --image-folder"
+    assert "no image file at" in refused(path) and refused(path).endswith(hint)
+    pairs = load(path, image_folder=tmp_path / "far/off")
+    assert pairs.paths == [tmp_path / "far/off" / f"{n}.jpg" for n in "abc"]
     assert "is not a folder" in refused(path, image_folder=tmp_path / "near")
+
+
+def test_a_folder_beside_the_table_that_contains_the_images_is_taken_and_said(tmp_path):
+    touch(tmp_path / "far", "a.jpg", "B.jpg", "c.jpg")
+    touch(tmp_path / "near", "a.jpg", "z.jpg")
+    path = write_table(tmp_path / "x.csv", ["image", "caption"], [(f"{n}.jpg", n) for n in "abcd"])
+    pairs = load(path)
+    assert pairs.paths[:3] == [tmp_path / "far" / f"{n}.jpg" for n in "aBc"] and list(reasons(pairs)) == [3]
+    assert f"images found in {tmp_path / 'far'}; image names that differ from their files by case: 1" in (
+        pairs.description
+    )
+
+
+@pytest.mark.parametrize("image", ["gone.jpg", "/home/me/gone.jpg", "C:\\me\\gone.jpg", "gone"])
+def test_the_option_that_helps_is_named_where_no_image_is_there(tmp_path, image):
+    path = write_table(tmp_path / "x.csv", ["image", "caption"], [(image, "a"), (f"{image}x", "b")])
+    assert refused(path).endswith("if the images lie elsewhere, name their folder with --image-folder")
+    touch(tmp_path, "deep/in/Gone.jpg")
+    assert refused(path).endswith(f"lies in {tmp_path / 'deep/in'}: name that folder with --image-folder")
+    pairs = load(path, image_folder=tmp_path / "deep/in", shares=None)
+    assert pairs.paths[0] == tmp_path / "deep/in/Gone.jpg"
+
+
+def test_a_reader_that_takes_no_image_folder_does_not_advise_it(tmp_path):
+    (tmp_path / "a.jpg").symlink_to(tmp_path / "gone")
+    (tmp_path / "a.txt").write_text("a caption")
+    assert "no image file at" in refused(tmp_path) and "--image-folder" not in refused(tmp_path)
 
 
 @pytest.mark.parametrize("layout", ["coco", "karpathy"])
@@ -109,7 +137,10 @@ def test_annotations_with_a_folder_of_images(tmp_path, layout, inside):
     karpathy = {"images": [{"filename": name, "sentences": [{"raw": name}]} for name in names]}
     file = tmp_path / "captions_val2014.json"
     file.write_text(json.dumps(coco if layout == "coco" else karpathy))
-    assert "--image-folder" in refused(file)
+    if inside:
+        assert f"{tmp_path / 'far' / inside}: name that folder with --image-folder" in refused(file)
+    else:
+        assert load(file).paths == [tmp_path / "far" / name for name in names]
     assert load(file, image_folder=tmp_path / "far").paths == [tmp_path / "far" / inside / name for name in names]
     assert str(tmp_path / "other") in refused(file, image_folder=tmp_path / "other")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pair_sources import reasons, refused, touch, write_table
+from pair_sources import reasons, touch, write_table
 from pairsift.pairs.image_files import LONGEST, find_images
 from pairsift.pairs.readers import load
 
@@ -86,6 +86,70 @@ def test_two_windows_paths_are_not_the_same_image(tmp_path):
     assert find_images(tmp_path, names)[1].endswith(f"below {tmp_path}: 4")
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        *("/home/me/data/", "/data/upload/1/", "/data/local-files/?d=", "/data/local-files/?d=me/", "file:///home/me/"),
+        *(
+            "s3://bucket/",
+            "gs://bucket/me/",
+            "https://site.example/",
+            "file://server/share/",
+            "http://localhost:8080/d/",
+        ),
+    ],
+)
+@pytest.mark.parametrize("folder", ["", "far", "far/pics"])
+def test_the_longest_end_of_a_path_or_an_address_that_is_there(tmp_path, start, folder):
+    base = tmp_path / "far" if folder else tmp_path
+    touch(base, "pics/a.jpg", "a.jpg", "pics/b.jpg", "pics/C d.JPG", "C d.jpg")
+    is_address = "://" in start or "?" in start
+    names = [f"{start}pics/{name}" for name in ("a.jpg", "b.jpg", "C%20D.jpg" if is_address else "C D.jpg", "gone.jpg")]
+    table = write_table(tmp_path / "t.csv", ["image", "caption"], rows(*names))
+    pairs = load(table, image_folder=tmp_path / folder if folder else None)
+    files = [base / "pics" / name for name in ("a.jpg", "b.jpg", "C d.JPG")]
+    assert [pairs.paths[row] for row in pairs.image_of[:3]] == files and list(reasons(pairs)) == [3]
+    assert f"by case: 1; paths found by their end alone, below {tmp_path / folder}: 3" in pairs.description
+
+
+def test_an_absolute_path_of_this_machine_is_no_path_of_another(tmp_path):
+    touch(tmp_path, "far/pics/a.jpg", "far/pics/b.jpg", "far/pics/c.jpg", "near/pics/a.jpg", "near/c.jpg")
+    names = [f"{tmp_path}/far/pics/{name}" for name in ("a.jpg", "b.jpg", "C.jpg")]
+    pairs = load(write_table(tmp_path / "near/t.csv", ["image", "caption"], rows(*names)))
+    assert pairs.paths == [tmp_path / "far/pics" / name for name in ("a.jpg", "b.jpg", "c.jpg")]
+    assert "by their end" not in pairs.description
+
+
+@pytest.mark.parametrize(
+    "starts", [("/home/cats/", "/home/dogs/"), ("cats/", "dogs/"), ("s3://b/cats/", "s3://b/dogs/")]
+)
+def test_two_paths_are_not_the_same_image(tmp_path, starts):
+    touch(tmp_path, "1.jpg", "2.jpg")
+    names = [starts[0] + "1.jpg", starts[1] + "1.jpg", starts[0] + "2.jpg"]
+    places = found(tmp_path, *names)
+    assert all("its path and another one both end at '1.jpg'" in place for place in places[:2])
+    assert places[2] == "2.jpg"
+
+
+def test_a_file_that_another_name_has_is_not_taken_for_a_longer_one(tmp_path):
+    """Of images in folders of which only another one is here, the wrong picture would be taken."""
+    touch(tmp_path, "1.jpg", "2.jpg", "3.jpg")
+    places = found(tmp_path, "1.jpg", "cats/1.jpg", "2.jpg", "/home/me/2.jpg", "cats/3.jpg")
+    assert places[0] == "1.jpg" and "both end at '1.jpg'" in places[1]
+    assert places[2:] == ["2.jpg", "2.jpg", "3.jpg"]
+
+
+def test_names_without_an_extension(tmp_path):
+    touch(tmp_path, "1.jpg", "1.txt", "Two.PNG", "3.jpg", "3.png", "pics/4.webp", "v1.5.jpg", "6.jpg/x")
+    names = ["1", "two", "3", "C:\\me\\4", "v1.5", "6", "/home/me/pics/4"]
+    problem = (
+        "its image may be '3.jpg' and '3.png', which differ by their extension alone: write the name of one of them"
+    )
+    assert found(tmp_path, *names) == ["1.jpg", "Two.PNG", problem, "", "v1.5.jpg", "", "pics/4.webp"]
+    pairs = load(write_table(tmp_path / "t.csv", ["image", "caption"], rows(*names)))
+    assert "image names without their extension: 4; paths found by their end alone" in pairs.description
+
+
 def test_two_files_at_the_end_of_a_windows_path(tmp_path):
     touch(tmp_path, "pics/A.jpg", "Pics/a.JPG", "a.jpg")
     assert "'Pics/a.JPG' and 'pics/A.jpg'" in found(tmp_path, "C:\\me\\pics\\a.jpg")[0]
@@ -109,9 +173,10 @@ def test_no_name_ends_the_search(names):
 
 
 @pytest.mark.parametrize("layout", ["coco", "karpathy"])
-def test_annotations_of_another_machine(tmp_path, layout):
+@pytest.mark.parametrize("start", ["C:\\me\\photos\\", "/home/me/photos/", "train2014/", "s3://bucket/photos/"])
+def test_annotations_of_another_machine(tmp_path, layout, start):
     touch(tmp_path / "far", "a.jpg", "b.jpg", "c.jpg")
-    names = [f"C:\\me\\photos\\{letter}.JPG" for letter in "abc"]
+    names = [f"{start}{letter}.JPG" for letter in "abc"]
     coco = {
         "images": [{"id": at, "file_name": name} for at, name in enumerate(names)],
         "annotations": [{"id": at, "image_id": at, "caption": f"caption {at}"} for at in range(3)],
@@ -119,8 +184,7 @@ def test_annotations_of_another_machine(tmp_path, layout):
     karpathy = {"images": [{"filename": name, "sentences": [{"raw": name}]} for name in names]}
     file = tmp_path / "captions.json"
     file.write_text(json.dumps(coco if layout == "coco" else karpathy))
-    assert "found none of its images" in refused(file)
-    pairs = load(file, image_folder=tmp_path / "far")
+    pairs = load(file)
     assert pairs.paths == [tmp_path / "far" / f"{letter}.jpg" for letter in "abc"] and not pairs.skipped
     assert "by case: 3" in pairs.description and f"below {tmp_path / 'far'}: 3" in pairs.description
 
@@ -137,8 +201,8 @@ def test_each_caption_of_a_list_has_the_image(tmp_path):
 def test_a_name_longer_than_any_path_is_searched_for_nowhere(tmp_path, monkeypatch):
     """Such as the bytes of an image in a cell of text, with a backslash before most of them."""
     tried: list[str] = []
-    is_file = os.path.isfile
-    monkeypatch.setattr(os.path, "isfile", lambda path: tried.append(path) or is_file(path))
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: tried.append(path) or listdir(path))
     for size, searched in ((LONGEST // 8 - 1, True), (100_000, False)):
         tried.clear()
         name = "b'" + "\\xff\\xd8" * size

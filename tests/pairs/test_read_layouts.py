@@ -148,6 +148,47 @@ def test_karpathy(tmp_path, filepath):
     assert pairs.names[0] == (f"{filepath}/a.jpg" if filepath else "a.jpg")
 
 
+@pytest.mark.parametrize("layout", ["coco", "karpathy"])
+@pytest.mark.parametrize("start", ["", "val2014/"])
+@pytest.mark.parametrize("place", ["images", "photos of mine"])
+def test_annotations_of_which_a_part_is_on_disk(tmp_path, layout, start, place):
+    """The first images are missing, and the others lie in one folder, whatever folder their names have."""
+    names = [f"{number:03}.jpg" for number in range(90)]
+    touch(tmp_path / place, *names[60:])
+    touch(tmp_path / "other", names[0])
+    captions = [[f"caption {number} of {name}" for number in range(2)] for name in names]
+    coco = {
+        "images": [{"id": at, "file_name": start + name} for at, name in enumerate(names)],
+        "annotations": [{"image_id": at, "caption": text} for at, texts in enumerate(captions) for text in texts],
+    }
+    images = [
+        {"filename": name, "sentences": [{"raw": text} for text in texts]}
+        for name, texts in zip(names, captions, strict=True)
+    ]
+    karpathy = {"images": [image | ({"filepath": start[:-1]} if start else {}) for image in images]}
+    file = tmp_path / "captions.json"
+    file.write_text(json.dumps(coco if layout == "coco" else karpathy))
+    for folder in (tmp_path / place, None):
+        if folder is None and start:
+            (tmp_path / "other" / names[0]).unlink()  # it would be the first folder with an image
+        pairs = load(file, image_folder=folder)
+        assert [pairs.paths[row] for row in pairs.images()] == [tmp_path / place / name for name in names[60:]]
+        assert len(pairs.ids()) == 60 and list(reasons(pairs)) == list(range(120))
+        assert str(tmp_path / place) in pairs.description
+        assert (f"by their end alone, below {tmp_path / place}: 30" in pairs.description) == bool(start)
+
+
+def test_images_without_a_caption_are_counted(tmp_path):
+    touch(tmp_path, *NAMES)
+    images = [{"id": at, "file_name": name} for at, name in enumerate(NAMES)]
+    captions = [{"image_id": at, "caption": "a caption"} for at in range(4)]
+    (tmp_path / "c.json").write_text(json.dumps({"images": images, "annotations": captions}))
+    assert "images without a caption: 2" in load(tmp_path / "c.json").description
+    sentences = [{"filename": name, "sentences": [{"raw": name}] * (name > "b")} for name in NAMES]
+    (tmp_path / "k.json").write_text(json.dumps({"images": sentences}))
+    assert "images without a caption: 1" in load(tmp_path / "k.json").description
+
+
 def test_registry_names():
     names = ["table", "folder", "shards", "flickr8k", "coco", "karpathy", "nuswide", "precomp", "now", "embeddings"]
     assert list(READERS) == names

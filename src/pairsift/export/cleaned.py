@@ -137,12 +137,14 @@ def folder_of_names(pairs: Pairs, out: Path) -> Path | None:
 
 
 def _end(name: str, path: Path) -> str:
-    """Return the end of a path that an image's name has too: a relative name as a whole, of a Windows path its end."""
+    """Return the end of a path that an image's name has too: of a relative name the whole, of another path its end."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     pairs = zip(reversed(parts), reversed(path.parts), strict=False)
     shared = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
-    is_whole = len(shared) == len(parts) and not name.startswith("/")
-    return "/".join(reversed(shared)) if is_whole or "\\" in name else ""
+    if path.is_absolute() and len(shared) >= len(path.parts) - 1:
+        return ""
+    is_foreign = "\\" in name or name.startswith("/") or ":/" in name
+    return "/".join(reversed(shared)) if is_foreign or len(shared) == len(parts) else ""
 
 
 COCO_FIELDS = ("id", "image_id", "caption")  # of an annotation

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cache
-from pathlib import Path, PureWindowsPath
+from itertools import islice
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import NamedTuple
 from urllib.parse import unquote
 
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 LONGEST = 4096  # characters of a path; a longer name, such as the content of a file, is searched for nowhere
 DRIVE = re.compile(r"(file:/{1,3})?[a-z]:[\\/]", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+.-]+)://|(data|file):(?=.)", re.IGNORECASE)
 THIS_MACHINE = ("", "localhost", "127.0.0.1")
+LABEL_STUDIO = re.compile(r"/data/local-files/?\?(?:.*&)?d=([^&]+)")  # its name for a file below its own root
+MANY = 100_000  # files that are looked at for a hint
+FOLDERS = 200  # folders that are tried
 
 Place = tuple[Path | None, str]  # a file, which need not exist, or None; and the problem in one line, or nothing
 Parts = tuple[str, ...]
-Entries = Callable[[Path], dict[str, list[str]]]  # the names in a folder by their folded forms
 
 
 def within(file: Path, base: Path) -> str:
@@ -30,9 +36,9 @@ def find_images(base: Path, names: Iterable[str]) -> tuple[dict[str, Place], str
     """Return the files that the image names of a source refer to, and what is unusual about the names.
 
     A name is first taken as it is. Where there is no such file, `~` is the user's home, backslashes are slashes, and a
-    file:// address is percent-decoded. Then a file is taken whose name differs by case alone, or by the form of its
-    accents, and of a Windows path (with backslashes or a drive) the longest tail that is a file below `base`, in any
-    case of letters. Where two files fit a name equally well, and where different Windows paths end at the same file,
+    file:// address is percent-decoded. Then a file is taken whose name differs by case alone, by the form of its
+    accents, or by an extension that the name lacks, and of a path with folders or an address the longest tail that is
+    such a file below `base`. Where two files fit a name equally well, and where different paths end at the same file,
     the names have a problem instead.
 
     Args:
@@ -43,29 +49,112 @@ def find_images(base: Path, names: Iterable[str]) -> tuple[dict[str, Place], str
         The file of each name, and the problem; and a note for `Listing.reading`, empty if nothing is unusual.
     """
     places = {name: _literal(base, name) for name in dict.fromkeys(names)}
-    entries = cache(_entries)
-    cased, cut_to = 0, dict[Path, list[str]]()
-    for name, (path, problem) in places.items():
-        if problem or path is None or os.path.lexists(path):
-            continue
-        files, cut = _best(base, name, entries)
+    missing = [name for name, (path, _) in places.items() if path is None or not os.path.lexists(path)]
+    folders = _Folders()
+    cut_to = dict[Path, list[str]]()
+    for name in missing:
+        files, is_cut = folders.best(base, name)
         if len(files) > 1:
             fitting = " and ".join(repr(_below(base, file)) for file in files[:2])
-            problem = f"its image may be {fitting}, which differ by case alone: write the name of one of them"
+            part = "case" if _folded(files[0].name) == _folded(files[1].name) else "their extension"
+            problem = f"its image may be {fitting}, which differ by {part} alone: write the name of one of them"
             places[name] = None, problem
         elif files:
             places[name] = files[0], ""
-            cased += not _composed("/".join(_windows(name)[0])).endswith(_composed(_below(base, files[0])).lstrip("/"))
-            if cut:
+            if is_cut:
                 cut_to.setdefault(files[0], []).append(name)
-    for file, cut_names in cut_to.items():
-        if not _same_path(cut_names):
-            problem = f"its path and another one both end at {_below(base, file)!r}: put the images into their folders"
-            places |= dict.fromkeys(cut_names, (None, problem))
+    _refuse_shared(places, base, cut_to, missing)
+    counts = Counter(_difference(base, name, places[name]) for name in missing)
     n_cut = sum(not places[name][1] for cut_names in cut_to.values() for name in cut_names)
-    notes = [f"image names that differ from their files by case: {cased}"] * bool(cased)
-    notes += [f"Windows paths found by their end alone, below {base}: {n_cut}"] * bool(n_cut)
+    notes = [f"{kind}: {counts[kind]}" for kind in (OTHER_CASE, NO_EXTENSION) if counts[kind]]
+    notes += [f"paths found by their end alone, below {base}: {n_cut}"] * bool(n_cut)
     return places, "; ".join(notes)
+
+
+def image_root(roots: Sequence[Path], names: Sequence[str]) -> Path | None:
+    """Return the folder that contains most of the images as they are named, the first one of equals.
+
+    If none contains any, this is the first one that contains an image in a way of `find_images`; or None.
+    """
+    counts = [_n_contained(root, names) for root in roots]
+    if any(counts):
+        return roots[counts.index(max(counts))]
+    for root in roots:
+        for start in range(0, len(names), 1000):
+            if any_file(find_images(root, names[start : start + 1000])[0].values()):
+                return root
+    return None
+
+
+def any_file(places: Iterable[Place]) -> bool:
+    """Return whether any of these files exists."""
+    return any(path is not None and os.path.isfile(path) for path, _ in places)
+
+
+def subfolders(folder: Path) -> list[Path]:
+    """Return the first folders within a folder in the order of their names, without hidden ones."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except OSError:
+        return []
+    return [folder / name for name in names[:FOLDERS]]
+
+
+def folder_hint(base: Path, name: str) -> str:
+    """Return what helps where an image is not found, by the names of the files below a folder."""
+    last = _folded("".join(_split(name)[0][-1:]))
+    files = ((folder, file) for folder, _, names in os.walk(base) for file in names)
+    for folder, file in islice(files, MANY):
+        if last and last in (_folded(file), _stem(file)):
+            return f"a file of this name lies in {folder}: name that folder with --image-folder"
+    return f"no such file lies below {base}: if the images lie elsewhere, name their folder with --image-folder"
+
+
+def _n_contained(root: Path, names: Iterable[str]) -> int:
+    """Return how many names are those of entries below a folder, whose folders are listed once each."""
+    below: dict[str, set[str]] = {}
+    for name in names:
+        folder, _, last = name.rpartition("/")
+        below.setdefault(folder, set()).add(last)
+    listed = cache(_names_in)
+    return sum(len(lasts & listed(root / folder)) for folder, lasts in below.items())
+
+
+def _names_in(folder: Path) -> frozenset[str]:
+    """Return the names in a folder; none if it cannot be read."""
+    try:
+        return frozenset(os.listdir(folder))
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def _refuse_shared(places: dict[str, Place], base: Path, cut_to: dict[Path, list[str]], missing: list[str]) -> None:
+    """Give a problem to the names of different images that were cut to the same file."""
+    if not cut_to:
+        return
+    others = places.keys() - set(missing)
+    named = {os.path.normpath(path) for path, _ in map(places.__getitem__, others) if path is not None}
+    for file, names in cut_to.items():
+        is_named = os.path.normpath(file) in named and not all(_split(name)[1] for name in names)
+        if is_named or not _same_path(names):
+            problem = f"its path and another one both end at {_below(base, file)!r}: put the images into their folders"
+            places |= dict.fromkeys(names, (None, problem))
+
+
+OTHER_CASE, NO_EXTENSION = "image names that differ from their files by case", "image names without their extension"
+
+
+def _difference(base: Path, name: str, place: Place) -> str:
+    """Return how a name differs from the name of the file that was found for it; an empty string for no difference."""
+    path, problem = place
+    parts, _ = _split(name)
+    if path is None or problem or not parts or not os.path.lexists(path):
+        return ""
+    if _folded(parts[-1]) != _folded(path.name):
+        return NO_EXTENSION
+    same = _composed("/".join(parts)).endswith(_composed(_below(base, path)).lstrip("/"))
+    return "" if same else OTHER_CASE
 
 
 def _literal(base: Path, name: str) -> Place:
@@ -95,46 +184,109 @@ def _file_of_address(base: Path, address: str) -> Place:
     return (base / unquote(address) if address.strip("/") else None), ""
 
 
-def _best(base: Path, name: str, entries: Entries) -> tuple[list[Path], bool]:
-    """Return the files that fit a name best, if any, and whether folders or a drive were cut off."""
-    if len(name) > LONGEST:
-        return [], False
-    if "\\" not in name and not DRIVE.match(name):
-        path = Path(name)
-        root = Path(path.anchor) if path.is_absolute() else base
-        return _files(root, path.parts[path.is_absolute() :], entries), False
-    full, drive = _windows(name)
-    for start in range(len(full)):
-        files = [] if ".." in full[start:] else _files(base, full[start:], entries)
-        if files:
-            return files, bool(start or drive)
-    return [], False
+class _Match(NamedTuple):
+    """The files that fit a name equally well, and whether folders, a drive or a server were cut off the name."""
+
+    files: list[Path]
+    is_cut: bool = False
 
 
-def _files(root: Path, parts: Parts, entries: Entries) -> list[Path]:
-    """Return the files at these parts below a folder: the one with exactly this name, else all in other case."""
-    exact = root.joinpath(*parts)
-    if os.path.isfile(exact):
-        return [exact]
-    places = [root]
-    for part in parts:
-        places = [
-            place / entry
-            for place in places
-            for entry in ([part] if part == ".." else entries(place).get(_folded(part), []))
-        ]
-    return [place for place in places if os.path.isfile(place)]
+class _Folders:
+    """The folders that are searched, each listed once."""
+
+    def __init__(self) -> None:
+        self.entries = cache(_entries)
+        self.stems = cache(_stems)
+        self.fitting = cache(self._fitting)
+
+    def best(self, base: Path, name: str) -> _Match:
+        """Return the files that fit a name best."""
+        if len(name) > LONGEST:
+            return _Match([])
+        parts, is_anchored = _split(name)
+        if not _is_foreign(name):
+            files = self._files(Path("/") if is_anchored else base, parts)
+            if files:
+                return _Match(files)
+        for start in range(len(parts)):
+            files = [] if ".." in parts[start:] else self._files(base, parts[start:])
+            if files:
+                return _Match(files, bool(start or is_anchored))
+        return _Match([])
+
+    def _files(self, root: Path, parts: Parts) -> list[Path]:
+        """Return the files at these parts below a folder: the one with exactly this name, else all that fit."""
+        if not parts:
+            return []
+        folders, last = self.fitting(root, parts[:-1]), _folded(parts[-1])
+        files = [folder / entry for folder in folders for entry in self.entries(folder).get(last, [])]
+        if not files and os.path.splitext(last)[1] not in IMAGE_SUFFIXES:
+            files = [folder / entry for folder in folders for entry in self.stems(folder).get(last, [])]
+        files = [file for file in files if os.path.isfile(file)]
+        exact = root.joinpath(*parts)
+        return [exact] if exact in files else files
+
+    def _fitting(self, root: Path, parts: Parts) -> list[Path]:
+        """Return the folders at these parts below a folder, in any case."""
+        places = [root]
+        for part in parts:
+            if not places:
+                break
+            folded = _folded(part)
+            places = [
+                place / entry
+                for place in places
+                for entry in ([part] if part == ".." else self.entries(place).get(folded, []))
+            ]
+        return places
 
 
 def _entries(folder: Path) -> dict[str, list[str]]:
     """Return the names in a folder by their folded forms; nothing if it cannot be read."""
     names: dict[str, list[str]] = {}
-    try:
-        for name in sorted(os.listdir(folder)):
-            names.setdefault(_folded(name), []).append(name)
-    except OSError:
-        return {}
+    for name in sorted(_names_in(folder)):
+        names.setdefault(_folded(name), []).append(name)
     return names
+
+
+def _stems(folder: Path) -> dict[str, list[str]]:
+    """Return the names of the images in a folder by the folded forms of what stands before their extensions."""
+    names: dict[str, list[str]] = {}
+    for name in sorted(_names_in(folder)):
+        if stem := _stem(name):
+            names.setdefault(stem, []).append(name)
+    return names
+
+
+def _stem(name: str) -> str:
+    """Return the folded form of the name of an image without its extension; an empty string for another file."""
+    stem, suffix = os.path.splitext(name)
+    return _folded(stem) if suffix.lower() in IMAGE_SUFFIXES else ""
+
+
+def _split(name: str) -> tuple[Parts, bool]:
+    """Return the parts of a path or address, and whether it begins at a root, a drive, a server or a scheme."""
+    if stored := LABEL_STUDIO.search(name):
+        return _split_posix(unquote(stored[1]))[0], True
+    if "\\" in name or DRIVE.match(name):
+        return _windows(name)
+    scheme = SCHEME.match(name)
+    if scheme is None:
+        return _split_posix(name)
+    if scheme[0].lower().startswith("data:"):
+        return (), True
+    return _split_posix(unquote(re.split("[?#]", name[scheme.end() :])[0]))[0], True
+
+
+def _split_posix(name: str) -> tuple[Parts, bool]:
+    """Return the parts of a path behind its root, and whether it has one."""
+    path = PurePosixPath(name)
+    return path.parts[bool(path.anchor) :], bool(path.anchor)
+
+
+def _is_foreign(name: str) -> bool:
+    """Return whether a name is a Windows path or an address, which is no path of this machine as it stands."""
+    return bool("\\" in name or DRIVE.match(name) or SCHEME.match(name) or LABEL_STUDIO.search(name))
 
 
 def _windows(name: str) -> tuple[Parts, bool]:
@@ -147,9 +299,15 @@ def _windows(name: str) -> tuple[Parts, bool]:
 
 
 def _same_path(names: Iterable[str]) -> bool:
-    """Return whether Windows paths may be the same: each is a tail of the longest, whatever its case."""
-    paths = sorted((tuple(map(_folded, _windows(name)[0])) for name in names), key=len)
+    """Return whether cut paths may be the same: each is a tail of the longest; the case of Windows paths is ignored."""
+    paths = sorted((_comparable(name) for name in names), key=len)
     return all(paths[-1][-len(path) :] == path for path in paths)
+
+
+def _comparable(name: str) -> Parts:
+    """Return the parts of a path, in one case if it is a Windows path."""
+    parts, _ = _split(name)
+    return tuple(map(_folded, parts)) if "\\" in name or DRIVE.match(name) else parts
 
 
 def _below(base: Path, file: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pairsift.errors import InputError
-from pairsift.pairs.image_files import find_images
+from pairsift.pairs.image_files import any_file, find_images, folder_hint, image_root, subfolders
 from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Pairs, Skip
 from pairsift.pairs.precomputed import Precomputed
 from pairsift.pairs.splits import MIN_IMAGES, SPLIT_WORDS, Draw, split_images
@@ -69,10 +69,18 @@ class Listing:
     folder: Path | None = None
 
     def with_files(self) -> Listing:
-        """Return the listing with the file of each image that only has a name."""
+        """Return the listing with the file of each image that only has a name.
+
+        If none is found in the listing's folder, the folders within it are tried.
+        """
         if self.folder is None:
             return self
-        places, note = find_images(self.folder, (record.image for record in self.records if record.path is None))
+        names = list(dict.fromkeys(record.image for record in self.records if record.path is None))
+        places, note = find_images(self.folder, names)
+        root = None if any_file(places.values()) else image_root(subfolders(self.folder), [*filter(None, names)])
+        if root is not None:
+            places, note = find_images(root, names)
+            note = "; ".join(filter(None, (f"images found in {root}", note)))
         records = []
         for record in self.records:
             path, problem = (record.path, "") if record.path is not None else places[record.image]
@@ -182,7 +190,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> P
         if reason:
             skipped.append(Skip(printable(record.where), printable(reason), pair))
     image_names = [printable(record.image) for record in checks.firsts]
-    _refuse_too_few(source, len(checks.split_of), skipped, 1 if draw is None else MIN_IMAGES)
+    _refuse_too_few(source, len(checks.split_of), skipped, 1 if draw is None else MIN_IMAGES, listing)
     if draw is None:
         split_of, split = dict.fromkeys(checks.split_of, ADDED), ""
     else:
@@ -213,7 +221,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> P
     )
 
 
-def _refuse_too_few(source: str, usable: int, skipped: list[Skip], least: int) -> None:
+def _refuse_too_few(source: str, usable: int, skipped: list[Skip], least: int, listing: Listing) -> None:
     """Raise InputError if too few images can be used."""
     if usable >= least:
         return
@@ -223,6 +231,6 @@ def _refuse_too_few(source: str, usable: int, skipped: list[Skip], least: int) -
         skip = skipped[0]
         count = "1 pair was skipped" if len(skipped) == 1 else f"{len(skipped)} pairs were skipped, the first"
         line += f"; {count}: {skip.where}: {skip.reason}"
-        if not usable and skip.reason.startswith(NO_FILE):
-            line += "; if the images lie elsewhere, name their folder with --image-folder"
+        if not usable and skip.reason.startswith(NO_FILE) and listing.folder is not None:
+            line += f"; {folder_hint(listing.folder, listing.records[skip.pair].image)}"
     raise InputError(line)

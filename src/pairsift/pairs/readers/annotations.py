@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 from pairsift.errors import InputError
-from pairsift.pairs.image_files import find_images
+from pairsift.pairs.image_files import folder_hint, image_root, subfolders
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.text import as_text, how_read, other_columns, parse_json, quoted
-
-PROBE = 50  # images that are searched in each folder before the next folder is tried
+from pairsift.pairs.text import Text, as_text, how_read, other_columns, parse_json, quoted
 
 
-def image_root(file: Path, names: list[str], folder: Path | None) -> Path:
-    """Return the folder that contains the images of an annotation file.
+def folder_of_annotated(file: Path, names: list[str], folder: Path | None) -> Path:
+    """Return the folder that contains most of the images of an annotation file.
 
-    The folders are tried in this order: the file's folder, `images/` in it, `images/` beside it, the folder above, and
-    then, in each of them, the folder whose name is part of the file's name (`train2014`, ...). If the user sets a
-    folder, only this folder and the folder of that name in it are tried.
+    The folders are tried in this order: the file's folder, `images/` in it, `images/` beside it, the folder above, in
+    each of them the folder whose name is part of the file's name (`train2014`, ...), and then all other folders beside
+    the file. If the user sets a folder, only this folder and the folders in it are tried.
 
     Args:
         file: The annotation file.
@@ -27,19 +24,19 @@ def image_root(file: Path, names: list[str], folder: Path | None) -> Path:
         folder: Folder set by the user, or None.
 
     Raises:
-        InputError: None of these folders contains any of the first images.
+        InputError: None of these folders contains any of the images.
     """
     base = file.parent
     roots = [folder] if folder is not None else [base, base / "images", base.parent / "images", base.parent]
     roots += [root / part for part in re.findall(r"(?:train|val|test)\d{4}", file.name) for root in list(roots)]
-    for root in roots:
-        if any(place and os.path.isfile(place) for place, _ in find_images(root, names[:PROBE])[0].values()):
-            return root
+    root = image_root([*roots, *subfolders(folder or base)], names)
+    if root is not None:
+        return root
+    if not names:
+        raise InputError(f"{file}: names no images")
     tried = ", ".join(str(root) for root in roots)
-    example = f"such as {names[0]!r}" if names else "for it names none"
-    raise InputError(
-        f"{file}: found none of its images, {example}; name their folder with --image-folder; tried: {tried}"
-    )
+    hint = folder_hint(folder or base, names[0])
+    raise InputError(f"{file}: found none of its {len(names)} images, such as {names[0]!r}; {hint}; tried: {tried}")
 
 
 def objects(value: object, key: str, path: Path) -> list[dict[str, object]]:
@@ -60,6 +57,11 @@ def caption_problem(caption: object) -> str:
     return "" if caption is None or isinstance(caption, str) else "the caption is not text"
 
 
+def _reading(text: Text, bare: int) -> str:
+    """Describe what is unusual about an annotation file, in which so many images have no caption."""
+    return "; ".join(filter(None, (how_read([text]), f"images without a caption: {bare}" * bool(bare))))
+
+
 def read_coco(path: Path, columns: Columns) -> Listing:
     """Read a COCO captions file: `images` with id and file_name, `annotations` with image_id and caption.
 
@@ -68,9 +70,10 @@ def read_coco(path: Path, columns: Columns) -> Listing:
     """
     value, text = parse_json(path)
     names = {as_text(image.get("id")): as_text(image.get("file_name")) for image in objects(value, "images", path)}
-    root = image_root(path, [name for name in names.values() if name], columns.folder)
+    root = folder_of_annotated(path, [name for name in names.values() if name], columns.folder)
     records = []
-    for number, annotation in enumerate(objects(value, "annotations", path), 1):
+    annotations = objects(value, "annotations", path)
+    for number, annotation in enumerate(annotations, 1):
         image_id = as_text(annotation.get("image_id"))
         problem = caption_problem(annotation.get("caption"))
         if image_id not in names:
@@ -85,7 +88,8 @@ def read_coco(path: Path, columns: Columns) -> Listing:
                 problem=problem,
             )
         )
-    return Listing(records, f"file_name in {root}", "annotations' caption", reading=how_read([text]), folder=root)
+    bare = len(names.keys() - {as_text(annotation.get("image_id")) for annotation in annotations})
+    return Listing(records, f"file_name in {root}", "annotations' caption", reading=_reading(text, bare), folder=root)
 
 
 def read_karpathy(path: Path, columns: Columns) -> Listing:
@@ -99,7 +103,7 @@ def read_karpathy(path: Path, columns: Columns) -> Listing:
     names = [
         "/".join(filter(None, (as_text(image.get(part)) for part in ("filepath", "filename")))) for image in images
     ]
-    root = image_root(path, [name for name in names if name], columns.folder)
+    root = folder_of_annotated(path, [name for name in names if name], columns.folder)
     records = []
     for number, (image, name) in enumerate(zip(images, names, strict=True), 1):
         sentences = image.get("sentences")
@@ -122,6 +126,6 @@ def read_karpathy(path: Path, columns: Columns) -> Listing:
         f"filename in {root}",
         "sentences' raw text",
         "the images' split",
-        reading=how_read([text]),
+        reading=_reading(text, sum(not image.get("sentences") for image in images)),
         folder=root,
     )
