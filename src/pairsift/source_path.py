@@ -60,15 +60,6 @@ def stem_of(source: str | Path) -> str:
     return stem or root_of(source).absolute().name or "pairs"
 
 
-def walk(path: Path) -> list[Path]:
-    """Return all files below a folder in the order of their names, without hidden files."""
-    files: list[Path] = []
-    for folder, below, names in os.walk(path):
-        below[:] = sorted(name for name in below if not name.startswith("."))
-        files += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
-    return sorted(files, key=lambda file: file.relative_to(path).parts)
-
-
 def require_path(source: object) -> Path:
     """Return a source of pairs as a path, or several as a pattern.
 

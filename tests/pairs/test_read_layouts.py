@@ -12,7 +12,7 @@ NAMES = [f"{letter}.jpg" for letter in "abcdef"]
 def test_folder_of_images_with_texts(tmp_path):
     touch(tmp_path, "a.jpg", "deep/er/b.JPG", "deep/c.Png", "d.jpeg", "lonely.jpg", "empty.webp", "d.png", ".hid.jpg")
     for name, text in {
-        "a.txt": "first\r\n\r\n  second  \r\n",
+        "a.txt": "first\r\n  second  \r\n\r\n",
         "deep/er/b.TXT": "\ufeffwith mark",
         "deep/c.txt": "c",
         "d.txt": "d",
@@ -57,8 +57,8 @@ def test_folders_named_as_splits_are_the_splits(tmp_path):
 def test_folder_without_pairs_says_what_is_there(tmp_path):
     touch(tmp_path, "a.jpg", "list.csv")
     line = refused(tmp_path)
-    assert "1 images and 0 .txt" in line
-    assert "'list.csv'" in line
+    assert "found 1 images, other files: 1 .csv; the captions of x.jpg have to be in a file of the same name" in line
+    assert line.endswith("or read one of the tables there: 'list.csv'")
     assert "found 0 images" in refused(tmp_path / "a.jpg", reader="folder")
 
 
@@ -203,7 +203,7 @@ def test_files_without_their_other_half_are_told(tmp_path):
     assert len(pairs.ids()) == 3
     beside = "has no image of the same name beside it (.bmp, .gif, .jpeg, .jpg, .png, .tif, .tiff, .webp)"
     assert {skip.where: skip.reason for skip in pairs.skipped} == {
-        "alone.png": "has no .txt file of the same name beside it",
+        "alone.png": "has no text file of the same name (.caption, .cap, .txt), and no .json file with a caption",
         "ship.txt": beside,
         "sound.txt": beside,
     }

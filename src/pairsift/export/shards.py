@@ -16,7 +16,7 @@ from pairsift.arrays import Bools
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
 from pairsift.pairs.embedded import MODIFIED, image_suffix
-from pairsift.pairs.readers.folders import IMAGE_SUFFIXES
+from pairsift.pairs.image_files import IMAGE_SUFFIXES
 from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column
 from pairsift.pairs.readers.shards import Sample, fields_of
 from pairsift.pairs.readers.tars import Read, reading

@@ -86,6 +86,61 @@ def image_root(roots: Sequence[Path], names: Sequence[str]) -> Path | None:
     return None
 
 
+class Walk(NamedTuple):
+    """The files below a folder, and what became of its folders.
+
+    Attributes:
+        files: The files in the order of their names.
+        unread: Folders that cannot be read, and why.
+        followed: Number of linked folders that were followed.
+        known: Number of linked folders that were not followed, because their files are read already.
+    """
+
+    files: list[Path]
+    unread: list[tuple[Path, str]]
+    followed: int
+    known: int
+
+    @property
+    def note(self) -> str:
+        """What is unusual, for `Listing.reading`."""
+        counts = ("linked folders followed", self.followed), ("linked folders whose files are read already", self.known)
+        return "; ".join(f"{what}: {count}" for what, count in counts if count)
+
+
+def walk(path: Path) -> Walk:
+    """Return all files below a folder, without hidden ones.
+
+    Linked folders are followed after all others, so that a folder has its own name where it has one below `path`. No
+    folder is read twice, and none that contains `path`.
+    """
+    files: list[Path] = []
+    unread: list[tuple[Path, str]] = []
+    ways = [path]
+    seen = {_identity(folder) for folder in path.resolve().parents}
+    known = 0
+    for start in ways:
+        known += _identity(start) in seen
+        if _identity(start) in seen:
+            continue
+        for folder, below, names in os.walk(
+            start, onerror=lambda error: unread.append((Path(error.filename), error.strerror or str(error)))
+        ):
+            seen.add(_identity(Path(folder)))
+            visible = sorted(Path(folder, name) for name in below if not name.startswith("."))
+            ways += [place for place in visible if place.is_symlink()]
+            below[:] = [place.name for place in visible if not place.is_symlink() and _identity(place) not in seen]
+            files += [Path(folder, name) for name in names if not name.startswith(".")]
+    files.sort(key=lambda file: file.relative_to(path).parts)
+    return Walk(files, unread, len(ways) - 1 - known, known)
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    """Return what a folder has in common with the links to it."""
+    state = folder.stat()
+    return state.st_dev, state.st_ino
+
+
 def any_file(places: Iterable[Place]) -> bool:
     """Return whether any of these files exists."""
     return any(path is not None and os.path.isfile(path) for path, _ in places)

@@ -28,6 +28,11 @@ class DataOptions(Options):
         description="Folder that relative image paths start from; by default the folder of the source, or a folder "
         "where the images are found.",
     )
+    text_file: Literal["lines", "whole"] | None = Field(
+        default=None,
+        description="Whether each line of a text file beside an image is a caption (lines), or the file as a whole; by "
+        "default the files decide, and the console says how.",
+    )
     id_column: str | None = Field(
         default=None,
         description="Column with a unique value for each row. It identifies a pair after its image was renamed or "

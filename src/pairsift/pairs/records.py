@@ -97,6 +97,8 @@ class Columns:
         caption: Name of the caption column, or None to look for the usual names.
         folder: Folder that relative image paths start from, or None for the default of the reader.
         cache: Folder for the images that the source contains as bytes, or None for the default cache.
+        text_file: Whether the `lines` of a text file beside an image are captions, or the `whole`; None to tell by the
+            files.
         needs_image: Whether a table must have an image column. Without one, its name is an empty string.
     """
 
@@ -104,6 +106,7 @@ class Columns:
     caption: str | None = None
     folder: Path | None = None
     cache: Path | None = None
+    text_file: str | None = None
     needs_image: bool = True
 
 

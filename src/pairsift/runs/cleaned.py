@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pairsift.errors import InputError
 from pairsift.export.cleaned import TABLES, folder_of_names
+from pairsift.pairs.readers.shards import is_shards
 from pairsift.pairs.same_pairs import images_elsewhere
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import Resume, fit_config
@@ -68,6 +69,7 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "reader": None,
         "image_folder": None if images is None else str(images),
         "id_column": data.id_column if export.suffix.lower() in TABLES else None,
+        "text_file": None if is_file or is_shards(export) else "lines",
         "noise": 0.0,
         "noise_index": None,
         **columns,

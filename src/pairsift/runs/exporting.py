@@ -67,7 +67,7 @@ def export_run(
     if pairs.noise is None:
         data = config.data
         images = None if data.image_folder is None else Path(data.image_folder)
-        columns = Columns(data.image_column, data.caption_column, images, config.cache)
+        columns = Columns(data.image_column, data.caption_column, images, config.cache, data.text_file)
         origin = read_origin(Path(config.source), data.reader, columns)
     else:
         origin = origin_of_pairs(pairs)

@@ -23,7 +23,7 @@ from pairsift.errors import InputError, writing
 from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match.base import Matcher
 from pairsift.pairs.pairs import SPLITS, Pairs
-from pairsift.pairs.readers import load
+from pairsift.pairs.readers import choose, load
 from pairsift.progress import write
 from pairsift.report.report import write_report
 from pairsift.retrieve.answers import Answers
@@ -332,6 +332,9 @@ class Run:
             path.parent.mkdir(parents=True, exist_ok=True)
         with only_writer(path):
             columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column}
+            text_file = self.config.data.text_file
+            if text_file is not None and (reader or choose(Path(source))) == "folder":
+                columns["text_file"] = text_file
             cache = self.config.encode.cache
             new = load(source, reader, shares=None, image_folder=image_folder, cache=cache, **columns)
             scorer = Scorer(self.config, self.folder, self.prepared, self.matchers, new, self.progress)

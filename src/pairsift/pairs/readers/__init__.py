@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from pairsift.errors import InputError
 from pairsift.pairs import READERS
@@ -109,7 +110,7 @@ def require_one(name: str, path: Path) -> None:
         raise InputError(f"{path}: the reader {name!r} reads one file or folder: give a single one")
 
 
-def load(
+def load(  # noqa: PLR0913
     path: str | Path | Sequence[str | Path],
     reader: str | None = None,
     split_seed: int = 0,
@@ -118,6 +119,8 @@ def load(
     caption_column: str | None = None,
     image_folder: str | Path | None = None,
     cache: str | Path | None = None,
+    *,
+    text_file: Literal["lines", "whole"] | None = None,
 ) -> Pairs:
     """Read image-caption pairs.
 
@@ -141,6 +144,8 @@ def load(
             layout start from, if it is not the default folder of the reader.
         cache: Folder for the images that a Parquet or tar file contains; None takes `$XDG_CACHE_HOME/pairsift` or
             `~/.cache/pairsift`.
+        text_file: Whether each line of a text file beside an image is a caption, or the file as a whole; None to tell
+            by the files.
 
     Returns:
         The pairs; `description` says in one line what was read as image, caption and split.
@@ -159,9 +164,10 @@ def load(
         name = choose(path) if reader is None else reader
         require_one(name, path)
         folder = None if image_folder is None else folder_of_images(name, Path(image_folder))
-        listing = READERS.find(name)(
-            path, Columns(image_column, caption_column, folder, None if cache is None else Path(cache))
-        )
+        if text_file is not None and name != "folder":
+            raise InputError(f"the reader {name!r} takes no --text-file: leave it out")
+        stored = None if cache is None else Path(cache)
+        listing = READERS.find(name)(path, Columns(image_column, caption_column, folder, stored, text_file))
         return assemble(str(path), name, listing, None if shares is None else Draw(split_seed, *shares))
     except InputError as error:
         raise InputError(one_line(str(error), 1000)) from error

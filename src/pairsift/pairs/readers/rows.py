@@ -96,6 +96,9 @@ def pick_columns(path: Path, names: list[str], columns: Columns) -> Roles:
             advice.append(f"name it with --{role}-column, or call it one of {', '.join(candidates[:4])}")
         picked.append(name or "")
     if problems:
+        images = [place for place in (path.with_suffix(""), path.with_suffix(".tar")) if place.exists()]
+        if not picked[0] and images and images[0] != path:
+            advice.insert(0, f"its images may be in {images[0].name} beside it: read {path.absolute().parent} instead")
         line = f"{path}: {' and '.join(problems)} among the columns {quoted(names)}"
         raise MissingColumn("; ".join([line, *advice]), names)
     if picked[0] == picked[1]:

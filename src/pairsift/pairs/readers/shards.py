@@ -12,13 +12,13 @@ from pathlib import Path, PurePosixPath
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Store
-from pairsift.pairs.readers.folders import IMAGE_SUFFIXES
+from pairsift.pairs.image_files import IMAGE_SUFFIXES, Walk, walk
 from pairsift.pairs.readers.rows import CAPTION_COLUMNS, SPLIT_COLUMNS, find_column
 from pairsift.pairs.readers.tars import Member, Read, reading, scan
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS, split_of_place
 from pairsift.pairs.text import Text, as_text, decode, how_read, one_line, printable, quoted
-from pairsift.source_path import places_of, root_of, walk
+from pairsift.source_path import places_of, root_of
 
 ENDINGS = (".tar", ".tar.gz", ".tgz")  # compressed files are found, so that they are told about
 ROLES = ("image", "caption")  # names of columns that fields of the JSON files must not take
@@ -116,13 +116,19 @@ def read_samples(path: Path, columns: Columns) -> tuple[list[Sample], Listing]:
     Raises:
         InputError: As `read_shards`.
     """
-    root, tars = root_of(path), list[Path]()
-    for folder in places_of(path):
-        below = walk(folder) if folder.is_dir() else [folder]
-        tars += [file for file in below if file == folder or file.name.lower().endswith(ENDINGS)]
+    root, places = root_of(path), places_of(path)
+    walks = [walk(place) if place.is_dir() else Walk([place], [], 0, 0) for place in places]
+    files = [file for walked in walks for file in walked.files]
+    tars = [file for file in files if file in places or file.name.lower().endswith(ENDINGS)]
     if not tars:
         raise InputError(f"{path}: found no .tar file; the reader 'shards' needs one, or a folder with some")
-    samples: list[Sample] = []
+    samples = [
+        Sample(
+            PurePosixPath(), str(folder), records=[Record(str(folder), "", None, "", problem=f"cannot be read: {why}")]
+        )
+        for walked in walks
+        for folder, why in walked.unread
+    ]
     with reading() as read:
         gathered = _Gathered(read, columns)
         for tar in tars:
@@ -141,7 +147,7 @@ def read_samples(path: Path, columns: Columns) -> tuple[list[Sample], Listing]:
         image=f"{len(tars)} tar file{'s' * (len(tars) != 1)}",
         caption=" or ".join(gathered.captions) or "nowhere",
         split=split,
-        reading="; ".join(filter(None, (how_read(gathered.texts), broken))),
+        reading="; ".join(filter(None, (how_read(gathered.texts), broken, *(walked.note for walked in walks)))),
     )
     return samples, listing
 
@@ -264,7 +270,7 @@ class _Gathered:
             problem = trouble
         texts = {name: printable(as_text(value)) for name, value in fields.items()}
         used = (sample.holder, sample.repeats)
-        extra = {_column_name(name, ROLES): text for name, text in texts.items() if name not in used}
+        extra = {column_name(name, ROLES): text for name, text in texts.items() if name not in used}
         if sample.holder and sample.text is not None:
             extra.setdefault("txt", printable(self._caption(sample.text)[0]))
         name = f"{sample.name}.{sample.ending(image)}" if image is not None else ""
@@ -301,7 +307,7 @@ class _Gathered:
         if sample.text is not None and self._named is None:
             caption, problem = self._caption(sample.text)
             self.captions["the .txt files"] = None
-            sample.repeats = next((name for name in REPEATING if _repeats(fields.get(name), caption)), "")
+            sample.repeats = next((name for name in REPEATING if is_repeated(fields.get(name), caption)), "")
             return [caption], problem
         name = find_column(list(fields), CAPTION_COLUMNS if self._named is None else (_plain(self._named),))
         if name is None:
@@ -330,12 +336,12 @@ class _Gathered:
             self.texts.append(replace(text, content=""))
 
 
-def _column_name(name: str, taken: Sequence[str]) -> str:
+def column_name(name: str, taken: Sequence[str]) -> str:
     """Return the name of the column for a field of the JSON files, which is another one where the name is taken."""
     return f"json {name}" if _plain(name) in taken else name
 
 
-def _repeats(value: object, caption: str) -> bool:
+def is_repeated(value: object, caption: str) -> bool:
     """Return whether the value of a field is a caption, but for white space around it."""
     values = value if isinstance(value, list) else [value]
     return len(values) == 1 and as_text(values[0]).strip() == caption.strip()
@@ -361,15 +367,13 @@ def _take_splits(samples: Sequence[Sample]) -> str:
     """Put the splits into the records, and return their place; an empty string where the source has none."""
     of_shards = [split_of_place(sample.shard) if sample.members else "" for sample in samples]
     by_place = "train" in {SPLIT_WORDS.get(word) for word in of_shards}
-    column = _split_column([record for sample in samples for record in sample.records])
+    column = split_column_of([record for sample in samples for record in sample.records])
     for sample, word in zip(samples, of_shards, strict=True):
         sample.records = [
             replace(
                 record,
                 split=word if by_place else record.extra.get(column or "", "").strip(),
-                extra={
-                    _column_name(name, SPLIT_COLUMNS): cell for name, cell in record.extra.items() if name != column
-                },
+                extra={column_name(name, SPLIT_COLUMNS): cell for name, cell in record.extra.items() if name != column},
             )
             for record in sample.records
         ]
@@ -378,7 +382,7 @@ def _take_splits(samples: Sequence[Sample]) -> str:
     return "" if column is None else f"field {column!r} of the .json files"
 
 
-def _split_column(records: Sequence[Record]) -> str | None:
+def split_column_of(records: Sequence[Record]) -> str | None:
     """Return the field of the splits; None if no field of such a name has the word for a split in it."""
     names = list(dict.fromkeys(name for record in records for name in record.extra))
     for candidate in SPLIT_COLUMNS:

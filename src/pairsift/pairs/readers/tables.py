@@ -18,13 +18,14 @@ import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
+from pairsift.pairs.image_files import walk
 from pairsift.pairs.readers.dialects import Dialect
 from pairsift.pairs.readers.parquet import read_parquet, read_parquet_files
 from pairsift.pairs.readers.rows import Roles, Row, SourceTable, one_caption_each, pick_columns, unique
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS, split_of_place
 from pairsift.pairs.text import as_text, decode, how_read, is_marked, one_line, quoted, read_bytes, read_text
-from pairsift.source_path import places_of, root_of, walk
+from pairsift.source_path import places_of, root_of
 
 PARQUET = (".parquet", ".pq")
 FILE_NAMES = "the files' names"
@@ -119,7 +120,7 @@ def read_separated(path: Path, columns: Columns) -> SourceTable:
             rows.append(Row(where, {}, problem))
         elif fields:
             rows.append(Row(where, dict(zip(names, fields, strict=True))))
-    return SourceTable(names, rows, how_read([decoded]), dialect)
+    return SourceTable(names, rows, how_read([decoded]), dialect=dialect)
 
 
 def line_end(head: str) -> str:
@@ -244,7 +245,7 @@ def files_of(path: Path) -> list[Path]:
     """
     files: list[Path] = []
     for place in places_of(path):
-        below = [file for file in walk(place) if file.suffix.lower() in PARQUET] if place.is_dir() else [place]
+        below = [file for file in walk(place).files if file.suffix.lower() in PARQUET] if place.is_dir() else [place]
         if not below:
             raise InputError(f"{place}: holds no Parquet file; name the table in it, or leave --reader out")
         files += below
