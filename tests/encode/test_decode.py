@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from pairsift.encode import decode
 from pairsift.encode.decode import BadImage, open_image
@@ -54,6 +54,43 @@ def test_palette_with_transparency_lies_over_white(tmp_path):
     image.save(tmp_path / "clear.png", transparency=1)
     assert first_pixel(tmp_path / "plain.png") == (200, 0, 0)
     assert first_pixel(tmp_path / "clear.png") == (255, 255, 255)
+
+
+def icon(color: tuple[int, ...], mode: str = "RGBA", ground=(0, 0, 0, 0), size: int = 100) -> Image.Image:
+    """A disc on a ground, transparent by default."""
+    image = Image.new("RGBA", (size, size), ground)
+    ImageDraw.Draw(image).ellipse((size // 4, size // 4, 3 * size // 4, 3 * size // 4), fill=color)
+    return image.convert(mode)
+
+
+@pytest.mark.parametrize("ground", [(255, 255, 255, 0), (0, 0, 0, 0)])
+@pytest.mark.parametrize(
+    ("color", "corner"),
+    [
+        ((255, 255, 255, 255), 0),
+        ((240, 240, 240, 255), 0),
+        ((255, 255, 255, 128), 0),
+        ((0, 0, 0, 255), 255),
+        ((0, 0, 0, 60), 255),
+        ((255, 255, 0, 255), 255),  # yellow is seen on white
+        ((120, 120, 120, 255), 255),
+    ],
+)
+def test_a_transparent_image_lies_over_the_ground_that_lets_it_be_seen(tmp_path, ground, color, corner):
+    icon(color, ground=ground).save(tmp_path / "icon.png")
+    pixels = np.asarray(open_image(tmp_path / "icon.png"), int)
+    assert (pixels[0, 0] == corner).all()
+    assert np.abs(pixels[50, 50] - pixels[0, 0]).max() > 50
+
+
+def test_the_ground_is_chosen_by_what_is_visible_in_every_mode(tmp_path):
+    icon((255, 255, 255, 255), "LA").save(tmp_path / "grey.png")
+    icon((255, 255, 255, 255), "RGBA").quantize(8).save(tmp_path / "palette.png")
+    assert first_pixel(tmp_path / "grey.png") == first_pixel(tmp_path / "palette.png") == (0, 0, 0)
+    thin = icon((250, 250, 250, 255), size=400)
+    ImageDraw.Draw(thin).ellipse((100, 100, 300, 300), outline=(0, 0, 0, 255), width=8)
+    thin.save(tmp_path / "outlined.png")  # a white disc with a black outline is seen on white
+    assert first_pixel(tmp_path / "outlined.png") == (255, 255, 255)
 
 
 def test_first_frame_of_an_animation(tmp_path):

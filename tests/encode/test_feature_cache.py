@@ -88,6 +88,14 @@ def test_noise_and_splits_change_nothing(tmp_path):
     assert (images.prepared, texts.seen) == (pairs.n_images, len(pairs))
 
 
+def test_another_decoding_changes_the_key(tmp_path, monkeypatch):
+    pairs, images = make_pairs(tmp_path / "data"), TinyImages()
+    run(pairs, tmp_path / "cache", images)
+    monkeypatch.setattr(cache_module, "DECODING", "another")
+    run(pairs, tmp_path / "cache", images)
+    assert images.prepared == 2 * pairs.n_images
+
+
 def test_weights_images_and_captions_change_the_key(tmp_path):
     pairs, cache = make_pairs(tmp_path / "data"), tmp_path / "cache"
     run(pairs, cache)

@@ -15,7 +15,7 @@ from torch import Tensor
 from pairsift.arrays import Bools
 from pairsift.cache_folder import default_cache
 from pairsift.encode.cache_entry import Chunk, Entry, Layout, Writer, known_images, mark_of
-from pairsift.encode.decode import BadImage, open_image
+from pairsift.encode.decode import DECODING, BadImage, open_image
 from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
 from pairsift.encode.features import Features, Table
 from pairsift.encode.parallel import map_in_threads
@@ -37,8 +37,8 @@ def encode_pairs(
     """Encode all images and captions, or open the result of an earlier call with the same data and encoders.
 
     The arrays are memory-mapped .npy files: float32 for vectors, float16 for regions and tokens (which take many times
-    the space), int32 for ids. Their keys are the encoder (weights and preprocessing) and the images' paths, sizes and
-    modification times, or the captions' text. Neither splits nor planted noise matter. An image file with the same
+    the space), int32 for ids. Their keys are the encoder (weights and preprocessing), the decoding, and the
+    images' paths, sizes and modification times, or the captions' text. Neither splits nor planted noise matter. An image file with the same
     content as in an earlier call is not encoded again. A call that was killed continues where it stopped. Two
     simultaneous calls on the same data do the work once.
 
@@ -93,7 +93,7 @@ def encode_images(
     vector = encoder.kind == "vector"
     item = (encoder.dim,) if vector else (encoder.regions, encoder.dim)
     layout = Layout(pairs.n_images, item, "<f4" if vector else "<f2", ragged=False)
-    prefix = f"images-{digest(['images', encoder.key()])[:12]}-"
+    prefix = f"images-{digest(['images', DECODING, encoder.key()])[:12]}-"
     entry = Entry(folder, f"{prefix}{digest(_stamps(pairs.paths))[:20]}")
     found = entry.load(layout, needed)
     if found is None:

@@ -21,6 +21,9 @@ MOST_COMPRESSED = 300.0  # bytes of pixels per byte of the file, for a large ima
 KEPT_SIDE = 2048  # pixels that the sides of a large image keep if no size is requested
 BITS = {"1": 1, "L": 8, "P": 8, "LA": 16, "I;16": 16, "I;16B": 16, "RGBA": 32, "CMYK": 32, "I": 32, "F": 32}
 SENT_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # no reader of these runs another program
+DECODING = "2"  # a number of this module's pixels: other pixels of the same file need another number
+FAINT = 0.1  # contrast to white, of 1, below which what is visible of a transparent image is laid over black
+GROUND_SIDE = 64  # pixels of the side at which the ground is chosen
 JPEGS = ("JPEG", "MPO")  # MPO: several JPEGs in one file, written by phones
 _large_images = threading.Lock()
 
@@ -40,9 +43,9 @@ class BadImage(Exception):
 def open_image(path: Path, smallest: int | None = None) -> Image.Image:
     """Decode an image file to RGB.
 
-    Of several frames, the first is used. The EXIF orientation is applied, transparent images are laid over white, and
-    grey values of more than 8 bits are scaled to 8 bits. Images of more than `LARGE` pixels are reduced in size and
-    decoded one by one, which limits the memory.
+    Of several frames, the first is used. The EXIF orientation is applied, transparent images are laid over white, or
+    over black where they would vanish on white, and grey values of more than 8 bits are scaled to 8 bits. Images of
+    more than `LARGE` pixels are reduced in size and decoded one by one, which limits the memory.
 
     Args:
         path: The file.
@@ -205,8 +208,16 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         return _eight_bits(image).convert("RGB")
     if image.has_transparency_data:
         layer = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+        return Image.alpha_composite(Image.new("RGBA", layer.size, _ground(layer)), layer).convert("RGB")
     return image.convert("RGB")
+
+
+def _ground(layer: Image.Image) -> str:
+    """Return the colour under a transparent image: white, or black if what is visible would vanish on white."""
+    small = layer.resize((min(layer.width, GROUND_SIDE), min(layer.height, GROUND_SIDE)), Image.Resampling.BOX)
+    cells = np.asarray(small, np.float64).reshape(-1, 4) / 255
+    contrast, visible = 1 - cells[:, :3].min(1), cells[:, 3]
+    return "black" if visible.any() and np.average(contrast, weights=visible) < FAINT else "white"
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

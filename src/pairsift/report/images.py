@@ -16,7 +16,7 @@ QUALITY = 75
 
 
 def thumbnail(path: Path, side: int = SIDE) -> str | None:
-    """Return a small upright JPEG of an image as a data URI, with transparency on white; None if it cannot be read.
+    """Return a small upright JPEG of an image as a data URI, as it is decoded; None if it cannot be read.
 
     Args:
         path: Path of the image.
