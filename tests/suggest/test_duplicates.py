@@ -5,10 +5,15 @@ import io
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
+from scipy.sparse.csgraph import connected_components
 from scipy.stats import binomtest
 
+from pairsift.arrays import unit_rows
 from pairsift.encode.thumbnails import Thumbnails
+from pairsift.suggest import duplicates
 from pairsift.suggest.duplicates import repeated, same_pictures, vague_captions, word_numbers
 
 
@@ -62,6 +67,46 @@ def test_pairs_of_looks_are_those_of_all_correlations():
     near = np.corrcoef(cells) >= 0.99
     assert 20 < near[:100, 100:200].diagonal().sum() < 80
     assert ((group[:, None] == group) == near).all()
+
+
+def frames(n, noise, scenes=1, seed=0):
+    """Cells of n frames of fixed cameras, (n, 192), and the camera of each, (n,)."""
+    rng = np.random.default_rng(seed)
+    camera = rng.integers(0, scenes, n)
+    cells = rng.uniform(0, 255, (scenes, 192))[camera] + rng.normal(0, noise, (n, 192))
+    return cells.astype(np.float32), camera
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 150), st.floats(1, 14), st.integers(1, 5), st.booleans(), st.integers(0, 1000))
+def test_groups_are_the_chains_of_all_correlations(n, noise, scenes, near, seed):
+    cells, camera = frames(n, noise, scenes, seed)
+    group = camera if near else np.arange(n)
+    linked = np.corrcoef(np.atleast_2d(cells).astype(float)) >= np.where(group[:, None] == group, 0.9, 0.99)
+    chains = connected_components(linked.reshape(n, n), directed=False)[1]
+    found = same_pictures(cells, group)
+    assert ((found[:, None] == found) == (chains[:, None] == chains)).all()
+
+
+def test_the_links_of_like_frames_grow_with_their_number_in_small_blocks_too(monkeypatch):
+    monkeypatch.setattr(duplicates, "BLOCK", 64)
+    for n in (200, 800, 3200):
+        cells, camera = frames(n, 3, scenes=4)
+        unit = unit_rows(cells - cells.mean(1, keepdims=True))
+        assert len(duplicates._links(unit, 0.99)) <= 40 * n
+        for group in (np.arange(n), np.zeros(n, np.int64)):
+            found = same_pictures(cells, group)
+            assert ((found[:, None] == found) == (camera[:, None] == camera)).all()
+
+
+def test_a_slow_pan_is_one_chain_over_blocks(monkeypatch):
+    monkeypatch.setattr(duplicates, "BLOCK", 64)
+    rng = np.random.default_rng(0)
+    pan = rng.uniform(0, 255, 192) + np.cumsum(rng.normal(0, 2, (1500, 192)), 0)
+    assert np.corrcoef(pan[0], pan[-1])[0, 1] < 0.95
+    lone = rng.uniform(0, 255, (20, 192))
+    found = same_pictures(np.concatenate([pan, lone]).astype(np.float32), np.arange(1520))
+    assert len(set(found[:1500].tolist())) == 1 and len(set(found.tolist())) == 21
 
 
 def test_flat_pictures_are_copies_only_of_the_same_colour():

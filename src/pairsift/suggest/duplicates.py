@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from scipy.stats import binom
 
 from pairsift.arrays import Bools, Floats, Ints, unit_rows
 
-CHUNK = 4096  # rows compared at once
+BLOCK = 1024  # rows that are compared each with each
+NEAREST = 16  # number of earlier rows that a row of a later block is compared with
 LOOKS = 0.99  # smallest correlation of the thumbnails of copies
 LOOKS_OF_NEAR = 0.9  # smallest correlation of the thumbnails of copies whose encoder's vectors are near-duplicates
 DIRECTIONS = 16  # of the thumbnails, along which candidates are searched
@@ -36,47 +37,102 @@ def same_pictures(thumbnails: Floats, group: Ints) -> Ints:
     cells, place = np.unique(thumbnails, axis=0, return_inverse=True)
     place = place.ravel()
     unit = unit_rows(cells - cells.mean(1, keepdims=True))
-    edges = [_alike(unit), _chains(place, group, unit)]
-    rows, columns = np.concatenate(edges).T
-    graph = coo_matrix((np.ones(len(rows), np.bool_), (rows, columns)), (len(cells), len(cells)))
-    component = connected_components(graph, directed=False)[1]
-    return np.unique(component[place], return_inverse=True)[1].astype(np.int64)
+    links = np.concatenate([_links(unit, LOOKS), *_links_in_groups(place, group, unit)])
+    return np.unique(_components(links, len(cells))[place], return_inverse=True)[1].astype(np.int64)
 
 
-def _alike(unit: Floats) -> Ints:
-    """Return the pairs of rows with an inner product of at least `LOOKS`, (m, 2)."""
-    if len(unit) < 2:
-        return np.zeros((0, 2), np.int64)
+def _links(unit: Floats, least: float) -> Ints:
+    """Return pairs of rows with an inner product of at least `least`, enough to connect what all such pairs do, (m, 2).
+
+    Their number grows with the number of rows, not with its square. Up to `BLOCK` rows are compared each with each. Of
+    more, each block is compared in itself and with the nearest rows of earlier blocks. Later blocks are not compared
+    with a row that is like `NEAREST` others with which they are: these stand for it.
+    """
+    links, points, earlier = [np.zeros((0, 2), np.int64)], _projected(unit), list[tuple[Ints, cKDTree]]()
+    for start in range(0, len(unit), BLOCK):
+        rows = np.arange(start, min(start + BLOCK, len(unit)))
+        alike = np.tril(unit[rows] @ unit[rows].T >= least, -1)
+        links.append(start + _connecting(alike))
+        count = np.zeros(len(rows), np.int64)
+        for others, tree in earlier:
+            found = _near_links(points, unit, rows, others, tree, least)
+            links.append(found)
+            count += np.bincount(found[:, 0] - start, minlength=len(rows))
+        if rows[-1] + 1 < len(unit):
+            kept = start + _kept(alike, count)
+            while earlier and len(earlier[-1][0]) <= 2 * len(kept):  # few trees, of which few are built again
+                kept = np.concatenate([earlier.pop()[0], kept])
+            earlier.append((kept, cKDTree(points[kept])))
+    return np.concatenate(links)
+
+
+def _projected(unit: Floats) -> Floats:
+    """Return projections of unit vectors to a few directions, where they are no farther from each other."""
+    if len(unit) <= BLOCK:
+        return unit
     centred = unit - unit.mean(0)
-    directions = np.linalg.eigh(centred.T @ centred)[1][:, -DIRECTIONS:]
-    # Unit vectors are at most this far from each other, and their projections are no farther.
-    distance = np.sqrt(2 - 2 * LOOKS) + 1e-5
-    near = cKDTree(centred @ directions).query_pairs(distance, output_type="ndarray").astype(np.int64)
-    keep = [
-        (unit[part[:, 0]] * unit[part[:, 1]]).sum(1) >= LOOKS
-        for part in np.array_split(near, max(1, len(near) // CHUNK))
-    ]
-    return np.asarray(near[np.concatenate(keep)], np.int64)
+    return np.asarray(centred @ np.linalg.eigh(centred.T @ centred)[1][:, -DIRECTIONS:])
 
 
-def _chains(place: Ints, group: Ints, unit: Floats) -> Ints:
-    """Return pairs of rows in the same group of near-duplicates with an inner product of at least `LOOKS_OF_NEAR`.
+def _kept(alike: Bools, count: Ints) -> Ints:
+    """Return the rows of a block that are like fewer than `NEAREST` rows that were kept before them, (m,).
+
+    Args:
+        alike: Whether each row of the block is like each earlier one of it, (n, n).
+        count: Number of kept rows of earlier blocks that each row is like, (n,).
+    """
+    keep = np.ones(len(alike), np.bool_)
+    for row in np.flatnonzero(count + alike.sum(1) >= NEAREST).tolist():
+        keep[row] = count[row] + np.count_nonzero(alike[row] & keep) < NEAREST
+    return np.flatnonzero(keep)
+
+
+def _connecting(alike: Bools) -> Ints:
+    """Return rows and columns of entries that are set, few enough to connect what all of them connect, (m, 2)."""
+    if len(alike) <= NEAREST:
+        return np.argwhere(alike)
+    label = connected_components(alike, directed=False)[1]
+    first = np.unique(label, return_index=True)[1]
+    return np.stack([np.arange(len(alike)), first[label]], 1)
+
+
+def _near_links(points: Floats, unit: Floats, rows: Ints, others: Ints, tree: cKDTree, least: float) -> Ints:
+    """Return the pairs of each row with its nearest others that have an inner product of at least `least`, (m, 2).
+
+    Args:
+        points: Projections of the unit vectors.
+        unit: The unit vectors.
+        rows: Rows to compare.
+        others: Rows to compare them with.
+        tree: The projections of these.
+        least: The smallest inner product.
+    """
+    reach = np.sqrt(2 - 2 * least) + 1e-5  # unit vectors are at most this far from each other
+    near = tree.query(points[rows], NEAREST, distance_upper_bound=reach)[1]
+    place, column = np.nonzero(near < len(others))
+    one, other = rows[place], others[near[place, column]]
+    return np.stack([one, other], 1)[np.einsum("nd,nd->n", unit[one], unit[other]) >= least]
+
+
+def _links_in_groups(place: Ints, group: Ints, unit: Floats) -> Iterator[Ints]:
+    """Yield links of rows in the same group of near-duplicates with an inner product of at least `LOOKS_OF_NEAR`.
 
     Args:
         place: Row of each image, (n,).
         group: Group of near-duplicates of each image, (n,).
         unit: Thumbnails of unit length.
     """
-    edges = [np.zeros((0, 2), np.int64)]
     shared = np.flatnonzero(np.bincount(group, minlength=1)[group] > 1)
     order = shared[np.argsort(group[shared], kind="stable")]
     for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         rows = np.unique(place[members])
-        for start in range(0, len(rows), CHUNK):
-            part = rows[start : start + CHUNK]
-            one, other = np.nonzero(unit[part] @ unit[rows].T >= LOOKS_OF_NEAR)
-            edges.append(np.stack([part[one], rows[other]], axis=1))
-    return np.concatenate(edges)
+        yield rows[_links(unit[rows], LOOKS_OF_NEAR)]
+
+
+def _components(links: Ints, size: int) -> Ints:
+    """Return the number of the component of each row, (size,)."""
+    graph = coo_matrix((np.ones(len(links), np.bool_), links.T), (size, size))
+    return np.asarray(connected_components(graph, directed=False)[1], np.int64)
 
 
 class _Letters(dict[int, str]):
