@@ -132,6 +132,38 @@ def test_a_grid_by_keys_and_a_range(page, folder):
     page.wait_for_selector("#cells img[src^='/image/0?']")
 
 
+def type_key(page, key, code, shift=False):
+    """Press a key as a keyboard of some layout does: `key` is what it writes, `code` its place."""
+    event = {"key": key, "code": code, "shiftKey": shift, "bubbles": True}
+    page.evaluate("event => document.body.dispatchEvent(new KeyboardEvent('keydown', event))", event)
+
+
+def test_keys_are_known_with_caps_lock_and_on_keyboards_of_other_scripts(page, folder):
+    keys = [("K", "KeyK", "keep"), ("л", "KeyK", "keep"), ("Л", "KeyK", "keep"), ("κ", "KeyK", "keep")]
+    keys += [("в", "KeyD", "drop"), ("ㅇ", "KeyD", "drop"), ("ن", "KeyK", "keep"), ("Process", "KeyK", "keep")]
+    keys += [("&", "Digit1", "replace"), ("d", "KeyE", "drop"), ("١", "Digit1", "replace")]  # AZERTY, Dvorak, Arabic
+    pairs = range(0, 30, 2)  # which have suggestions
+    for pair, (key, code, _) in zip(pairs, keys, strict=False):
+        page.goto(f"{page.url.partition('?')[0]}?pair={pair}&decision=")
+        painted(page, pair)
+        type_key(page, key, code)
+        painted(page, pair + 1)
+    assert decided(folder) == {pair: choice for pair, (_, _, choice) in zip(pairs, keys, strict=False)}
+    type_key(page, "ü", "KeyR")
+    type_key(page, "!", "Digit1", shift=True)
+    assert page.evaluate("state.acting") == 0  # a Latin letter is itself, wherever it is
+    type_key(page, "k", "KeyV")
+    painted(page, pair + 2)
+    assert decided(folder)[pair + 1] == "keep"
+    of_grid = [("G", "KeyG", False, 0), ("Ф", "KeyA", True, 50), ("т", "KeyY", False, 50), ("Т", "KeyN", False, 0)]
+    for key, code, shift, n in of_grid:
+        type_key(page, key, code, shift)
+        painted(page, "grid")
+        assert page.inner_text("#selected") == f"{n} selected"
+    type_key(page, "ظ", "Slash")
+    assert page.evaluate("document.activeElement.name") == "text"
+
+
 def test_an_undo_of_more_pairs_than_an_answer_holds_clears_every_cell(page, folder, monkeypatch):
     monkeypatch.setattr("pairsift.web.app.MAX_PAIRS", 20)
     page.select_option("[name=decision]", "")

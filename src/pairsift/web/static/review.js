@@ -539,6 +539,16 @@ let byPointer = true;
 document.addEventListener("pointerdown", () => { byPointer = true; });
 document.addEventListener("change", (event) => { if (byPointer && event.target.matches("select")) event.target.blur(); });
 
+function keyOf({ key, code, shiftKey }) {
+  // The letter on the key, whatever Caps Lock does. Where the keyboard writes another script, or digits only with
+  // Shift, the place of the key says which one it is.
+  const place = code === "Slash" ? "/" : code.match(/^(?:Key|Digit)(.)$/)?.[1].toLowerCase();
+  const isOther = key === "Process" || (key.length === 1 && !/[\p{Script=Latin}!-~]/u.test(key));
+  const isDigit = code.startsWith("Digit") && !shiftKey;
+  const name = place && (isOther || isDigit) ? place : key.length === 1 ? key.toLowerCase() : key;
+  return name === "a" && shiftKey ? "A" : name;
+}
+
 document.addEventListener("keydown", (event) => {
   byPointer = false;
   if (event.repeat && event.target.matches("button")) event.preventDefault(); // a held Enter clicks once
@@ -546,10 +556,11 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (event.target.matches("input, textarea, select")) return;
   if (event.repeat) return; // a held key repeats nothing
-  const known = event.key in moves || (event.key === "Escape" && state.asked);
-  if ((state.grid ? "kdaAnurg/" : "kdturg/12345").includes(event.key) || known) {
+  const key = keyOf(event);
+  const known = key in moves || (key === "Escape" && state.asked);
+  if ((state.grid ? "kdaAnurg/" : "kdturg/12345").includes(key) || known) {
     event.preventDefault();
-    press(event.key);
+    press(key);
   }
 });
 
