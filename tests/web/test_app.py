@@ -11,16 +11,17 @@ from PIL import Image
 from web_helpers import AWKWARD, MARKUP, RENAMED, N, awkward_cell, make_run
 
 from pairsift.cli import main
-from pairsift.cli.serve import _is_local
 from pairsift.review import Decisions
 from pairsift.web.app import create_app
-from pairsift.web.guard import COOKIE
+from pairsift.web.guard import COOKIE, host_name, is_loopback
+from pairsift.web.prefix import below
 
-HOST = "127.0.0.1:8765"
+PORT = 8765
+HOST = f"127.0.0.1:{PORT}"
 
 
 def client(folder, **more):
-    return TestClient(create_app(folder, {HOST}, **more), base_url=f"http://{HOST}", raise_server_exceptions=False)
+    return TestClient(create_app(folder, **more), base_url=f"http://{HOST}", raise_server_exceptions=False)
 
 
 @pytest.fixture
@@ -215,13 +216,13 @@ def test_the_overview_is_a_page_too_and_the_report_has_no_scripts(browser, folde
     assert sum(heights) == pytest.approx(118 * 2 / (N / 40), abs=0.02)  # as many pairs in each of 40 bins
     assert "<td>60</td><td>45</td><td>15</td>" in page  # of 60 pairs below 0.5, a quarter is good in the mean
     assert page.count("<circle") == 1 and "2 decided, 0% kept" in page and "Recall on dev" not in page
-    assert 'href="/report"' not in page and browser.get("/report").status_code == 404
+    assert 'href="report"' not in page and browser.get("/report").status_code == 404
     (folder / "report.html").write_text("<h1>here</h1>")
     epochs = [{"epoch": k, "dev": {"rsum": rsum}} for k, rsum in enumerate((100.0, 150.0, 140.0))]
     (folder / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in epochs))
     again = client(folder)
     assert 'points="6.0,112.0 200.0,8.0 394.0,28.8 "' in again.get("/overview").text
-    assert "/report" in again.get("/overview").text
+    assert 'href="report"' in again.get("/overview").text
     report = again.get("/report")
     assert report.text == "<h1>here</h1>" and "script-src" not in report.headers["content-security-policy"]
     assert report.headers["content-security-policy"].startswith("default-src 'none'; img-src data:; ")
@@ -276,11 +277,77 @@ def test_a_request_that_cannot_be_done_is_refused_with_the_reason(browser, path,
 
 
 def test_other_sites_get_nothing(browser):
-    assert browser.get("/", headers={"Host": "evil.example"}).status_code == 421
+    for host in (
+        "evil.example",
+        f"evil.example:{PORT}",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:80",
+        "0.0.0.0",
+        "[::",
+        "",
+    ):
+        assert browser.get("/", headers={"Host": host}).status_code == 421
     for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
         assert browser.post("/api/decisions", json=choose(1), headers=headers).status_code == 403
         assert browser.get("/image/1", headers=headers).status_code == 403
     assert browser.post("/api/decisions", json=choose(1), headers={"Origin": f"http://{HOST}"}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["localhost:9000", "127.0.0.1:9000", "[::1]:8765", "LOCALHOST", "127.8.8.8:1"])
+def test_a_tunnel_may_end_at_any_port_of_this_computer(browser, host):
+    assert browser.get("/", headers={"Host": host}).status_code == 200
+    own = {"Host": host, "Origin": f"http://{host}"}
+    assert browser.post("/api/decisions", json=choose(1), headers=own).status_code == 200
+    for other in ("http://localhost:3000", "http://127.0.0.1", "http://[::1]:1"):  # other programs of this computer
+        assert browser.post("/api/decisions", json=choose(2), headers=own | {"Origin": other}).status_code == 403
+    assert browser.get("/api/overview").json()["counts"]["drop"] == 1
+
+
+def test_a_refused_name_comes_with_the_option_that_allows_it(folder):
+    hub, name = "hub.example.org", "--allow-host hub.example.org"
+    refused = client(folder).get("/", headers={"Host": f"{hub}:9000"})
+    assert (refused.status_code, refused.text.count("\n")) == (421, 0) and refused.text.endswith(name)
+    rewritten = {"Origin": f"https://{hub}"}  # a proxy put its own name into the Host header
+    refused = client(folder).post("/api/decisions", json=choose(1), headers=rewritten)
+    assert refused.status_code == 403 and refused.text.endswith(name)
+    allowed = client(folder, hosts={hub})
+    for host in (hub, f"{hub}:9000", "localhost:9000"):
+        assert allowed.get("/", headers={"Host": host}).status_code == 200
+    assert allowed.post("/api/decisions", json=choose(1), headers=rewritten).status_code == 200
+    for headers in ({"Host": "evil.example"}, {"Host": f"evil.{hub}"}, {"Host": f"{hub}.evil.example"}):
+        assert allowed.get("/", headers=headers).status_code == 421
+    for headers in ({"Origin": "http://evil.example"}, rewritten | {"Sec-Fetch-Site": "same-site"}):
+        assert allowed.post("/api/decisions", json=choose(2), headers=headers).status_code == 403
+
+
+def test_a_page_that_the_browser_calls_its_own_may_ask_behind_a_proxy_that_changes_the_host(browser):
+    own = {"Origin": "https://name-8765.example.dev", "Sec-Fetch-Site": "same-origin"}
+    assert browser.post("/api/decisions", json=choose(1), headers=own).status_code == 200
+    assert browser.get("/", headers=own | {"Host": "name-8765.example.dev"}).status_code == 421  # as after rebinding
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        *(("hub.example.org", "hub.example.org"), ("https://Hub.example.org:8000/user/ana/", "hub.example.org")),
+        *(("[::1]:80", "::1"), ("10.0.0.7:80", "10.0.0.7"), ("", ""), ("[", ""), ("/path", "")),
+    ],
+)
+def test_the_name_in_an_address(address, name):
+    assert host_name(address) == name
+
+
+@pytest.mark.parametrize("prefix", ["/proxy/absolute/8765", "review/", "/user/a%20b/pairs"])
+def test_a_prefix_is_answered_whether_a_proxy_cuts_it_off_or_not(folder, prefix):
+    browser = TestClient(below(prefix, create_app(folder, token="s3cret")), base_url=f"http://{HOST}")
+    path = f"/{prefix.strip('/')}"
+    bare = browser.get(f"{path}?token=s3cret", follow_redirects=False)
+    assert bare.headers["location"] == f"{path}/?token=s3cret"
+    assert browser.get(f"{path}/?token=s3cret").status_code == 200
+    for asked in ("", "search", "static/review.js", "image/1", "api/pairs"):
+        assert browser.get(f"{path}/{asked}").status_code == 200
+        assert browser.get(f"/{asked}", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+    assert browser.get(f"{path}x/api/pairs", headers={"Authorization": "Bearer s3cret"}).status_code == 404
 
 
 def test_a_link_on_another_site_opens_the_page_and_nothing_else(browser):
@@ -292,20 +359,20 @@ def test_a_link_on_another_site_opens_the_page_and_nothing_else(browser):
 
 
 def test_with_a_token_only_who_has_it_is_answered(folder):
-    app = create_app(folder, None, token="s3cret")
+    app = create_app(folder, token="s3cret")
     browser = TestClient(app, base_url="http://archive.example:8765")  # of a host with any name
     for path in ("/", "/api/pairs", "/image/1", "/static/review.js", "/openapi.json", "/?token=wrong"):
         assert browser.get(path).status_code == 401
     assert browser.get("/api/pairs", headers={"Authorization": "Bearer s3cret"}).status_code == 200
     first = browser.get("/?pair=7&token=s3cret&order=best", follow_redirects=False)
-    assert first.status_code == 303 and first.headers["location"] == "http://archive.example:8765/?pair=7&order=best"
+    assert first.status_code == 303 and first.headers["location"] == "./?pair=7&order=best"
     assert "HttpOnly" in first.headers["set-cookie"] and "SameSite=lax" in first.headers["set-cookie"]
     assert browser.cookies[COOKIE] == "s3cret" and browser.get("/").status_code == 200
 
 
 def test_only_this_computer_connects_without_a_token():
-    assert all(map(_is_local, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
-    assert not any(map(_is_local, ("0.0.0.0", "192.168.1.5", "::", "example.org", "localhost.example.org")))
+    assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "192.168.1.5", "::", "example.org", "localhost.example.org")))
 
 
 def test_what_cannot_be_served_is_told_in_one_line(folder, tmp_path, capsys):
@@ -313,6 +380,8 @@ def test_what_cannot_be_served_is_told_in_one_line(folder, tmp_path, capsys):
     assert "holds no run" in capsys.readouterr().err
     assert main(["serve", str(folder), "--host", "203.0.113.7", "--port", "0"]) == 2
     assert capsys.readouterr().err.startswith("pairsift: 203.0.113.7 port 0: ")
+    assert main(["serve", str(folder), "--allow-host", "/", "--port", "0"]) == 2
+    assert capsys.readouterr().err.startswith("pairsift: --allow-host takes the name of a computer")
     (folder / "source.parquet").unlink()
     assert main(["serve", str(folder), "--port", "0"]) == 2
     assert "source.parquet is missing" in capsys.readouterr().err

@@ -122,14 +122,14 @@ def test_a_grid_by_keys_and_a_range(page, folder):
     page.wait_for_selector(f"#progress:has-text(' {N} in this filter')")
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("ArrowRight")
-    page.wait_for_selector("#cells img[src^='/image/50?']")
+    page.wait_for_selector("#cells img[src^='image/50?']")
     painted(page, "grid")
     page.keyboard.press("a")
     page.wait_for_selector("#selected:has-text('50 selected')")
     page.keyboard.press("n")
     page.wait_for_selector("#selected:has-text('0 selected')")
     page.keyboard.press("ArrowLeft")
-    page.wait_for_selector("#cells img[src^='/image/0?']")
+    page.wait_for_selector("#cells img[src^='image/0?']")
 
 
 def type_key(page, key, code, shift=False):
@@ -195,6 +195,33 @@ def test_an_action_while_another_loads_is_shown(page):
     waiting[0].continue_()
     painted(page, "grid")
     assert page.locator("#cells img").count() > 1 and not page.is_visible("#single")
+
+
+def test_every_page_works_below_the_path_of_a_proxy(browser, folder):
+    with served(folder, "/user/ana/proxy/8765") as address, watched(browser, address) as page:
+        press(page, "k", 1)
+        assert decided(folder) == {0: "keep"}
+        assert page.evaluate("image => image.naturalWidth", page.query_selector("#image"))
+        page.click("a:has-text('Overview')")
+        page.click("td a:has-text('0.10')")
+        painted(page, 11)
+        press(page, "ArrowRight", 10)
+        page.click("#images a")  # of one with suggestions
+        page.wait_for_url(lambda url: "pair=10&" not in url)
+        painted(page)
+        page.click("a:has-text('Spot check')")
+        page.click("#draw button")
+        page.wait_for_url(f"{address}?sample=1*")
+        painted(page)
+        for name in ("Search", "API"):
+            page.click(f"nav a:has-text('{name}')")
+            page.wait_for_selector(f"nav a[aria-current]:has-text('{name}')")
+        assert page.request.get(f"{address}openapi.json").ok
+        page.click("nav a:has-text('Overview')")
+        assert page.evaluate("document.querySelector('#export form').action") == f"{address}export"
+        page.click("nav a:has-text('Review')")
+        painted(page, 1)
+        assert page.url.startswith(f"{address}?")
 
 
 def test_the_cleaned_pairs_are_downloaded(browser, address, folder, tmp_path):

@@ -15,7 +15,7 @@ HOST = "127.0.0.1:8765"
 
 
 def client(folder):
-    return TestClient(CurrentRun(folder, lambda: create_app(folder, {HOST})), base_url=f"http://{HOST}")
+    return TestClient(CurrentRun(folder, lambda: create_app(folder)), base_url=f"http://{HOST}")
 
 
 def rewrite(folder, change):

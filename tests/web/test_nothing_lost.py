@@ -363,7 +363,7 @@ def test_a_full_disk_is_told_with_a_status_that_says_later(folder, monkeypatch):
     from pairsift.errors import WriteError
     from pairsift.web.app import create_app
 
-    client = TestClient(create_app(folder, {"127.0.0.1:1"}), base_url="http://127.0.0.1:1")
+    client = TestClient(create_app(folder), base_url="http://127.0.0.1:1")
 
     def full(*args, **kwargs):
         raise WriteError("decisions.sqlite: cannot be opened or written (database or disk is full)")
@@ -477,7 +477,7 @@ def test_leaving_decided_pairs_alone_holds_while_others_decide(folder, journal, 
     from pairsift.review.journal import Journal
     from pairsift.web.app import create_app
 
-    client = TestClient(create_app(folder, {"127.0.0.1:1"}), base_url="http://127.0.0.1:1")
+    client = TestClient(create_app(folder), base_url="http://127.0.0.1:1")
     decide = Journal.decide
 
     def late(self, *args):  # between the filter and the entry

@@ -103,24 +103,25 @@ def add_networks(folder):
 
 
 @contextmanager
-def served(folder):
-    """Serve a run, and yield the address of its first page."""
+def served(folder, prefix=""):
+    """Serve a run, perhaps below a path, and yield the address of its first page."""
     import uvicorn
 
     from pairsift.web.app import create_app
     from pairsift.web.current import CurrentRun
+    from pairsift.web.prefix import below
 
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     host = f"127.0.0.1:{listening.getsockname()[1]}"
-    app = CurrentRun(folder, lambda: create_app(folder, {host}))
+    app = below(prefix, CurrentRun(folder, lambda: create_app(folder)))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     while not server.started:
         time.sleep(0.01)
     try:
-        yield f"http://{host}/"
+        yield f"http://{host}{prefix}/"
     finally:
         server.should_exit = True
         thread.join()

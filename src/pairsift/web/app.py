@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,12 +37,14 @@ from pairsift.web.search import add_search
 THRESHOLDS = [round(k / 20, 2) for k in range(1, 20)]
 
 
-def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, source: str | None = None) -> FastAPI:
+def create_app(
+    folder: Path, hosts: Collection[str] = (), token: str | None = None, source: str | None = None
+) -> FastAPI:
     """Make the application of a run.
 
     Args:
         folder: The run's folder.
-        hosts: Values of the Host header that are answered; None for any, where there is a token.
+        hosts: Names that are answered beside those of this computer, such as the name of a proxy.
         token: A secret that requests must bring; None where only this computer can connect.
         source: New path of the run's source, if it has moved.
 
@@ -54,7 +57,7 @@ def create_app(folder: Path, hosts: set[str] | None, token: str | None = None, s
     queue.page(queue.select(Filter())[:MAX_PAIRS])  # so that nobody waits for the first page
     images = Images(folder, root_of(source or source_of(folder)))
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-    app = FastAPI(title="pairsift", docs_url=None, redoc_url=None)
+    app = FastAPI(title="pairsift", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.middleware("http")(Guard(hosts, token))
     app.mount("/static", StaticFiles(packages=[("pairsift.report", "static"), ("pairsift.web", "static")]), "static")
     pages = Pages(folder)

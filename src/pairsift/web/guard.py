@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
+import ipaddress
+from collections.abc import Awaitable, Callable, Collection
+from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse, RedirectResponse
@@ -27,17 +29,17 @@ class Guard:
     """A middleware that refuses requests from the pages of other sites.
 
     A page of another site can make a browser send requests to this computer. Such a request names the other site as its
-    origin, or, after DNS rebinding, as its host. A link that a person follows is let in: the other site cannot read
-    the page.
+    origin, or, after DNS rebinding, as its host. The names of this computer, such as `localhost`, are nobody else's at
+    any port, so that a tunnel may end at another port. A link that a person follows is let in: the other site cannot
+    read the page.
 
     Args:
-        hosts: Values of the Host header that are answered, such as `127.0.0.1:8000`; None for any, where there is a
-            token, which a page of another site does not have.
+        hosts: Names that are answered beside those of this computer, such as the name of a proxy.
         token: A secret that every request must bring, as a cookie, as a bearer token, or once as `?token=`; None where
-            only this computer can connect.
+            only this computer can connect. With it, all names are answered: a page of another site does not have it.
     """
 
-    def __init__(self, hosts: set[str] | None, token: str | None) -> None:
+    def __init__(self, hosts: Collection[str], token: str | None) -> None:
         self._hosts, self._token = hosts, token
 
     async def __call__(self, request: Request, call_next: CallNext) -> Response:
@@ -49,21 +51,38 @@ class Guard:
 
     def _refusal(self, request: Request) -> Response | None:
         """Return the response to a request that is refused; None for all others."""
-        host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        if self._hosts is not None and host not in self._hosts:
-            return PlainTextResponse("this host is not served here", 421)
-        is_foreign = origin is not None and origin.partition("://")[2] != host
-        is_inside = request.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
-        if is_foreign or not (is_inside or _is_link(request)):
-            return PlainTextResponse("requests of other sites are refused", 403)
+        name = host_name(request.headers.get("host", ""))
+        if self._token is None and not (is_loopback(name) or name in self._hosts):
+            advice = f"to review at this address, start it with --allow-host {name or 'NAME'}"
+            return PlainTextResponse(f"pairsift serve answers at localhost only; {advice}", 421)
+        if (reason := self._of_other_site(request)) is not None:
+            return PlainTextResponse(reason, 403)
         return None if self._token is None else self._without_token(request)
+
+    def _of_other_site(self, request: Request) -> str | None:
+        """Return a refusal where a page of another site sent a request; None where no page or this page did."""
+        site, origin = request.headers.get("sec-fetch-site", "none"), request.headers.get("origin")
+        if site == "same-origin" or _is_link(request):  # a browser says so, whatever a proxy made of the host
+            return None
+        refusal = "requests of other sites are refused"
+        if site != "none":
+            return refusal
+        if origin is None or origin.partition("://")[2] == request.headers.get("host"):
+            return None
+        name = host_name(origin) if "://" in origin else ""
+        if name in self._hosts:
+            return None
+        return f"{refusal}; if {name} is your proxy, start pairsift serve with --allow-host {name}" if name else refusal
 
     def _without_token(self, request: Request) -> Response | None:
         """Return the response to a request without the token; after `?token=`, a redirection to the page."""
         given = request.query_params.get("token")
         if given is not None and request.method == "GET" and self._is_token(given):
-            response = RedirectResponse(str(request.url.remove_query_params("token")), 303)
-            response.set_cookie(COOKIE, given, httponly=True, samesite="lax")
+            # Both are relative to what the browser sees, which a proxy may have cut the first part from.
+            page = request.url.path.rpartition("/")[2] or "./"
+            query = request.url.remove_query_params("token").query
+            response = RedirectResponse(f"{page}?{query}" if query else page, 303)
+            response.set_cookie(COOKIE, given, path=None, httponly=True, samesite="lax")
             return response
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self._is_token(request.cookies.get(COOKIE, "")) or self._is_token(bearer):
@@ -72,6 +91,22 @@ class Guard:
 
     def _is_token(self, given: str) -> bool:
         return self._token is not None and hmac.compare_digest(given.encode(), self._token.encode())
+
+
+def host_name(address: str) -> str:
+    """Return the name of the computer in a Host header, an origin or a whole address; empty where there is none."""
+    try:
+        return urlsplit(address if "://" in address else f"//{address}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_loopback(name: str) -> bool:
+    """Return whether a name or an address always means the computer that asks."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
 
 
 def _is_link(request: Request) -> bool:

@@ -23,7 +23,8 @@ BINS = 40  # of the histogram of match probabilities
 AGREEMENT_BINS = 10
 # The report is one file with its styles and images in it, and without scripts.
 REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
-PAGES = {"/": "Review", "/search": "Search", "/overview": "Overview", "/spot-check": "Spot check", "/api": "API"}
+# All addresses in pages are relative, so that a proxy may serve them below any path: the pages lie beside each other.
+PAGES = {"./": "Review", "search": "Search", "overview": "Overview", "spot-check": "Spot check", "api": "API"}
 
 
 class Pages:

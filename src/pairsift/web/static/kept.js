@@ -61,7 +61,7 @@ function isRefused(error) {
 async function post({ body, key }) {
   const unsure = body.decisions.find((one) => one.seen === UNKNOWN);
   if (unsure) throw Object.assign(new Error(`pair ${unsure.pair}: the answer before this one was not recorded; look again`), { status: 409 });
-  return ask("/api/decisions", { ...body, run: RUN, key }, PATIENCE);
+  return ask("api/decisions", { ...body, run: RUN, key }, PATIENCE);
 }
 
 function dequeue(entry) {
@@ -153,7 +153,7 @@ function unsent() {
 }
 
 function linkTo(pair) {
-  return Object.assign(document.createElement("a"), { href: `/?decision=&pair=${pair}`, textContent: `pair ${pair}` });
+  return Object.assign(document.createElement("a"), { href: `./?decision=&pair=${pair}`, textContent: `pair ${pair}` });
 }
 
 function drawKept() {

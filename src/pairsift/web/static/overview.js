@@ -5,7 +5,7 @@ const PAUSE = 5000; // milliseconds
 
 async function update() {
   if (document.visibilityState !== "visible") return;
-  const answer = await fetch("/overview").catch(() => null);
+  const answer = await fetch("overview").catch(() => null);
   if (!answer || !answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const [old, fresh] = [document, page].map((side) => side.getElementById("live"));

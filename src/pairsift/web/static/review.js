@@ -42,7 +42,7 @@ async function change(item, values) {
   const before = passes(item);
   Object.assign(item, values);
   if (!item.linked || values.unsent) state.total += passes(item) - before;
-  else state.total = (await ask(`/api/pairs?${query()}&limit=1`)).total; // only the server knows whether it is in the filter
+  else state.total = (await ask(`api/pairs?${query()}&limit=1`)).total; // only the server knows whether it is in the filter
 }
 
 async function load(fresh) {
@@ -51,7 +51,7 @@ async function load(fresh) {
   const loaded = state.items.filter((item) => !item.linked);
   if (!fresh && loaded.length) wanted.set("after", loaded.at(-1).pair);
   wanted.set("limit", LIMIT);
-  const page = await ask(`/api/pairs?${wanted}`);
+  const page = await ask(`api/pairs?${wanted}`);
   if (ticket !== state.ticket) return;
   state.ended = page.pairs.length < LIMIT;
   const known = new Set(fresh ? [] : state.items.map((item) => item.pair));
@@ -73,14 +73,14 @@ async function reload() {
     const place = state.items.findIndex((item) => String(item.pair) === pair);
     if (place >= 0) state.index = place;
     else if (/^\d+$/.test(pair)) {
-      const item = await ask(`/api/pairs/${pair}`).catch((error) => { missing = error; });
+      const item = await ask(`api/pairs/${pair}`).catch((error) => { missing = error; });
       if (item) {
         state.items.unshift({ ...item, ...unsent().get(item.pair), linked: true });
         state.index = 0;
       }
     }
   }
-  state.counts = (await ask("/api/overview")).counts;
+  state.counts = (await ask("api/overview")).counts;
   if (missing) throw missing;
 }
 
@@ -142,7 +142,7 @@ function element(name, properties, ...children) {
 }
 
 function imageOf(pair, size) {
-  return `/image/${pair}?size=${size}&run=${RUN}`;
+  return `image/${pair}?size=${size}&run=${RUN}`;
 }
 
 function drawSuggestions(item) {
@@ -158,7 +158,7 @@ function drawSuggestions(item) {
   find("image-box").hidden = hidden || !item.images.length;
   find("images").replaceChildren(...item.images.map((row) => {
     const image = element("img", { src: imageOf(row.from_pair, "small"), alt: row.image, loading: "lazy" });
-    const link = element("a", { href: `/?decision=&pair=${row.from_pair}` }, image);
+    const link = element("a", { href: `./?decision=&pair=${row.from_pair}` }, image);
     return element("li", {}, link, element("span", { className: "small", textContent: percent(row.probability) }));
   }));
 }
@@ -170,7 +170,7 @@ function drawColumns(item) {
   for (const [text, name] of groups) {
     if (item[name] == null) continue;
     const wanted = new URLSearchParams({ decision: "", order: "source", column: condition(name, item[name]) });
-    rows.push([text, element("a", { href: `/?${wanted}`, textContent: "show all" })]);
+    rows.push([text, element("a", { href: `./?${wanted}`, textContent: "show all" })]);
   }
   find("columns").replaceChildren(...rows.flatMap(([name, value]) =>
     [element("dt", { textContent: name }), element("dd", {}, value)]));
@@ -307,7 +307,7 @@ async function refuse({ body }, error) {
   // An answer that was kept is not recorded: its pairs are shown as they are now.
   for (const { pair } of body.decisions) {
     const item = state.items.find((other) => other.pair === pair);
-    if (item) await change(item, { ...(await ask(`/api/pairs/${pair}`)), unsent: false, ...unsent().get(pair) });
+    if (item) await change(item, { ...(await ask(`api/pairs/${pair}`)), unsent: false, ...unsent().get(pair) });
   }
   draw();
   show(new Error(`an answer of before was not recorded: ${error.message}`));
@@ -404,8 +404,8 @@ function act(work) {
 }
 
 function press(key) {
-  if (key === "u") return act(() => again("/api/undo"));
-  if (key === "r") return act(() => again("/api/redo"));
+  if (key === "u") return act(() => again("api/undo"));
+  if (key === "r") return act(() => again("api/redo"));
   if (key === "g") return act(() => {
     state.grid = !state.grid;
     state.selected.clear(); // pairs that are out of sight are not selected
@@ -510,7 +510,7 @@ async function all(choice) {
   const wanted = Object.fromEntries(["text", "low", "high", "order", "duplicates", "sample"].map((name) => [name, query().get(name) ?? undefined]));
   for (const name of ["low", "high"]) wanted[name] = wanted[name] && Number(wanted[name]);
   for (const name of ["decision", "verdict", "split", "reason", "column"]) wanted[name] = query().getAll(name);
-  const { total, decided } = await ask(`/api/pairs?${query()}&limit=1`);
+  const { total, decided } = await ask(`api/pairs?${query()}&limit=1`);
   if (!total) throw new Error("no pair passes this filter");
   const verb = choice === "keep" ? "Keep" : "Drop";
   const [n, parts] = counted(decided);
@@ -519,7 +519,7 @@ async function all(choice) {
   const known = n ? ` ${n.toLocaleString()} of them ${n > 1 ? "are" : "is"} decided: ${parts}.` : "";
   const answer = await sure(`${verb} all ${total.toLocaleString()} pairs of this filter?${known} One undo takes it back.`, choices);
   if (!answer) return;
-  await request("/api/decisions/filter", { filter: wanted, choice, decided: answer, seen: decided });
+  await request("api/decisions/filter", { filter: wanted, choice, decided: answer, seen: decided });
   history.replaceState(null, "", address()); // the pair that was shown may have left the filter
   await reload();
 }

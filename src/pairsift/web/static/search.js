@@ -12,9 +12,9 @@ function show(error) {
 }
 
 const kinds = {
-  text: { path: (query, k) => `/api/search?${new URLSearchParams({ text: query.text, k })}`, title: (query) => `images for “${query.text}”` },
-  like: { path: (query, k) => `/api/like/${query.like}?k=${k}`, title: (query) => `images like the image of pair ${query.like}` },
-  file: { path: (query, k) => `/api/search/image?k=${k}`, title: (query) => `captions for ${query.file.name}` },
+  text: { path: (query, k) => `api/search?${new URLSearchParams({ text: query.text, k })}`, title: (query) => `images for “${query.text}”` },
+  like: { path: (query, k) => `api/like/${query.like}?k=${k}`, title: (query) => `images like the image of pair ${query.like}` },
+  file: { path: (query, k) => `api/search/image?k=${k}`, title: (query) => `captions for ${query.file.name}` },
 };
 
 async function search() {
@@ -62,7 +62,7 @@ function percent(value) {
 
 function picture(pair, alt) {
   const image = element("img");
-  image.src = `/image/${pair}?size=small`;
+  image.src = `image/${pair}?size=small`;
   image.alt = alt;
   image.loading = "lazy";
   return image;
@@ -83,7 +83,7 @@ function card(result) {
   }
   if (result.judged) {
     const review = element("a", `Review pair ${result.pair}`);
-    review.href = `/?pair=${result.pair}&decision=`;
+    review.href = `./?pair=${result.pair}&decision=`;
     links.append(review);
   }
   item.append(element("p", result.caption ?? "", "caption"), element("p", parts.join(" · "), "small"), links);

@@ -7,8 +7,8 @@ document.getElementById("draw")?.addEventListener("submit", async (event) => {
   if (answered && !confirm(text)) return;
   const pairs = Number(new FormData(event.target).get("pairs"));
   try {
-    await ask("/api/spot-check", { pairs });
-    location.assign("/?sample=1&decision=undecided&order=random");
+    await ask("api/spot-check", { pairs });
+    location.assign("./?sample=1&decision=undecided&order=random");
   } catch (error) {
     document.getElementById("message").textContent = error.message;
   }
