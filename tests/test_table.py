@@ -114,7 +114,7 @@ def test_files_hold_all_rows_and_the_flagged_ones(tmp_path):
     write_tables(found, tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["pairs.parquet", "suspects.csv"]
     assert pyarrow.parquet.read_table(tmp_path / "run" / "pairs.parquet").equals(found)
-    with (tmp_path / "run" / "suspects.csv").open(encoding="utf-8", newline="") as file:
+    with (tmp_path / "run" / "suspects.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == found.column_names
     assert [row["pair"] for row in rows] == ["4", "1", "3"]
@@ -130,7 +130,7 @@ def test_formulas_are_text_in_the_csv_and_untouched_in_parquet(tmp_path):
     given = pairs(16, truth=False, columns={"note": [*FORMULAS, *FIGURES], "=name": ["x"] * 16})
     given = replace(given, captions=[f"{text} caption" for text in [*FORMULAS, *FIGURES]])
     write_tables(table(given, np.linspace(0, 0.4, 16)), tmp_path)
-    with (tmp_path / "suspects.csv").open(encoding="utf-8", newline="") as file:
+    with (tmp_path / "suspects.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["note"] for row in rows] == [*(f"'{text}" for text in FORMULAS), *FIGURES[:4], "'=", *FIGURES[5:]]
     assert [row["given_caption"][0] for row in rows[:8]] == ["'"] * 8

@@ -25,6 +25,11 @@ def harmless(text: str) -> str:
     return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text) else text
 
 
+def plain(text: str) -> str:
+    """Take off the apostrophe that `harmless` puts before a text."""
+    return text[1:] if text.startswith("'") and harmless(text[1:]) == text else text
+
+
 def harmless_table(table: pa.Table) -> pa.Table:
     """Apply `harmless` to all texts and column names of a table; other values stay unchanged."""
     columns = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,17 +102,23 @@ def write_tables(table: pa.Table, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     write_parquet(folder / PAIRS_FILE, table)
     keep_filled_in(folder / SUSPECTS_FILE)
-    write_csv(folder / SUSPECTS_FILE, suspects(table))
+    write_csv(folder / SUSPECTS_FILE, suspects(table), marked=True)
 
 
-def write_csv(path: Path, table: pa.Table) -> None:
+def write_csv(path: Path, table: pa.Table, marked: bool = False) -> None:
     """Write a table as CSV, with an apostrophe before text that a spreadsheet would run as a formula.
+
+    Args:
+        path: The file.
+        table: The table.
+        marked: Whether a byte order mark comes first, without which Excel does not show UTF-8 as it is.
 
     Raises:
         WriteError: It cannot be written; what was there stays.
     """
-    with writing(path), replacing(path) as part:
-        pyarrow.csv.write_csv(harmless_table(table), part)
+    with writing(path), replacing(path) as part, part.open("wb") as stream:
+        stream.write(codecs.BOM_UTF8 * marked)
+        pyarrow.csv.write_csv(harmless_table(table), stream)
 
 
 class PairRows:

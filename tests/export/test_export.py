@@ -192,7 +192,7 @@ def test_rows_that_cannot_be_used_are_left_out_and_counted(place):
     source = written(place / "mine.csv", rows)
     pairs = pairsift.load(source, image_column="photo")
     selection = cleaned(pairs, place)
-    export(read_origin(source, None, Columns("photo")), pairs, selection, place / "out.csv", formulas=True)
+    export(read_origin(source, None, Columns("photo")), pairs, selection, place / "out.csv")
     assert [row["id"] for row in rows_of(place / "out.csv")] == [str(100 + k) for k in range(N) if k not in (3, 4, 5)]
     assert selection.counts["skipped"] == 2
 
@@ -207,7 +207,7 @@ def test_decisions_follow_their_rows_in_a_source_that_was_edited_since(place):
     merged, _ = merge(read_stored_pairs(place / "stored.parquet"), pairsift.load(source, image_column="photo"))
     decisions = Decisions(place, merged.ids())
     selection = choose_pairs(merged, judged(merged), decisions.table())
-    export(read_origin(source, None, Columns("photo")), merged, selection, place / "out.csv", formulas=True)
+    export(read_origin(source, None, Columns("photo")), merged, selection, place / "out.csv")
     found = rows_of(place / "out.csv")
     assert [row["id"] for row in found] == ["999", "105", "101", "100", "107", "106", "108", "109", "110", "111"]
     assert [row["caption"] for row in found][:3] == ["new", "caption 5", "=NEW, and better"]

@@ -178,7 +178,7 @@ def test_a_spot_check_is_written_and_read_again(tmp_path):
     check = SpotCheck.draw(table, 50)
     check.write(tmp_path)
     assert SpotCheck.read(tmp_path) == check
-    lines = write_sheet(check, table, tmp_path).read_text().splitlines()
+    lines = write_sheet(check, table, tmp_path).read_text("utf-8-sig").splitlines()
     assert lines[0].replace('"', "") == "pair,image,given_caption,decision,reason" and len(lines) == 51
     (tmp_path / "spot_check.json").write_text("{}")
     with pytest.raises(InputError, match="is damaged"):

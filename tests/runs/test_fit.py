@@ -94,7 +94,7 @@ def test_pairs_are_all_rows_and_suspects_the_flagged_ones_worst_first_with_sugge
             assert run.prepared.pairs.image_of[other] != run.prepared.pairs.image_of[row["pair"]]
     assert sum(row["suggested_caption"] is not None for row in table) > 10
     assert sorted(row["pair"] for row in table) == run.prepared.pairs.ids().tolist()
-    with (run.folder / "suspects.csv").open(newline="") as stream:
+    with (run.folder / "suspects.csv").open(encoding="utf-8-sig", newline="") as stream:
         flagged = list(csv.DictReader(stream))
     suspects = pairsift.open_run(run.folder).suspects()
     assert [str(pair) for pair in suspects["pair"].to_pylist()] == [row["pair"] for row in flagged]

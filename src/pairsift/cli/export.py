@@ -29,7 +29,6 @@ from pairsift.cli.shared import QUIET, RUN, SOURCE, in_words
     help="Give undecided suspects the suggested caption if its probability is at least P.",
 )
 @click.option("--weights", is_flag=True, help="Add a column weight, the match probability; 1 for decided pairs.")
-@click.option("--formulas", is_flag=True, help="Keep text in CSV that a spreadsheet would run as a formula.")
 @click.option(
     "--splits", is_flag=True, help="Write the run's splits too, so that a run on them has the same test images."
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 LARGE = 89_478_485  # pixels above which an image is reduced; Pillow warns above the same number
 LARGEST = 1 << 30  # pixels; only JPEGs may have so many, because they can be decoded at an eighth of their size
@@ -25,6 +25,7 @@ DECODING = "2"  # a number of this module's pixels: other pixels of the same fil
 FAINT = 0.1  # contrast to white, of 1, below which what is visible of a transparent image is laid over black
 GROUND_SIDE = 64  # pixels of the side at which the ground is chosen
 JPEGS = ("JPEG", "MPO")  # MPO: several JPEGs in one file, written by phones
+TURNED = range(5, 9)  # EXIF orientations that exchange width and height
 _large_images = threading.Lock()
 
 
@@ -69,7 +70,7 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Read the width and the height of an image file in pixels, as stored, from its header.
+    """Read the width and the height of an image file in pixels, as it is shown upright, from its header.
 
     Raises:
         BadImage: The file is missing, empty or not an image.
@@ -77,7 +78,7 @@ def image_size(path: Path) -> tuple[int, int]:
     with _one_reason():
         _check_file(path)
         with path.open("rb") as stream, _opened(stream) as image:
-            return image.size
+            return image.size[::-1] if _is_turned(image) else image.size
 
 
 def decode_image(content: bytes, smallest: int) -> Image.Image:
@@ -199,6 +200,14 @@ def _upright(image: Image.Image) -> Image.Image:
         return ImageOps.exif_transpose(image)
     except Exception:  # the pixels may be valid although the EXIF data is broken
         return image
+
+
+def _is_turned(image: Image.Image) -> bool:
+    """Return whether the EXIF orientation exchanges the width and the height."""
+    try:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1)) in TURNED
+    except Exception:  # as in `_upright`
+        return False
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

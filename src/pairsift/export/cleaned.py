@@ -18,7 +18,7 @@ from pairsift.errors import InputError, similar, writing
 from pairsift.export.fiftyone import ENDING, export_fiftyone
 from pairsift.export.selection import Selection, pairs_of_records, selection_of_records
 from pairsift.export.shards import ChosenRecords, samples_of_rows, samples_of_shards, write_shards
-from pairsift.export.tables import write_table
+from pairsift.export.tables import is_format_of_source, write_again, write_table
 from pairsift.files import replacing, write_text
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
 from pairsift.pairs.source_rows import Origin
@@ -26,6 +26,7 @@ from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 SHARDS = "shards"  # ending of the name of a folder for tar files
+COCO = "coco.json"  # ending of the name of a file that has COCO captions whatever the source is
 FORMATS = (*TABLES, ".json", ".txt", ENDING, "a folder", "a folder whose name ends in shards")
 
 
@@ -52,16 +53,17 @@ def export(
     selection: Selection,
     out: Path,
     weights: bool = False,
-    formulas: bool = False,
     splits: bool = False,
 ) -> None:
     """Write the selected pairs.
 
     The ending of the path decides on the format: a table (`.csv`, `.tsv`, `.jsonl`, `.parquet`) with the columns of
-    the source, `.json` for COCO captions, `.txt` for the ids of the pairs, one per line, `.fiftyone` for a folder that
-    FiftyOne opens (see `pairsift.export.fiftyone`), `shards` (such as `clean-shards`) for a folder of tar files
-    with an image, its caption and the other columns as JSON for each pair, and no ending for a folder of images with a
-    text file of captions beside each.
+    the source, `.json` for the layout of a source that is such a file and for COCO captions otherwise, `coco.json` for
+    COCO captions, `.txt` for the ids of the pairs, one per line, `.fiftyone` for a folder that FiftyOne opens (see
+    `pairsift.export.fiftyone`), `shards` (such as `clean-shards`) for a folder of tar files with an image, its caption
+    and the other columns as JSON for each pair, and no ending for a folder of images with a text file of captions
+    beside each. In the format of the source, all that was not decided stays as it was: byte by byte in text, value by
+    value in Parquet.
 
     Args:
         origin: The rows of the source.
@@ -70,8 +72,6 @@ def export(
         out: The file or folder, which must not exist.
         weights: Whether tables, COCO captions, shards and the samples of FiftyOne get a column `weight`, and lists of
             ids a weight behind each id.
-        formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula; by default, an
-            apostrophe is put before it.
         splits: Whether tables, folders and shards say the split that each image has in the run, also where it was
             drawn. The samples of FiftyOne always do.
 
@@ -81,9 +81,12 @@ def export(
         WriteError: The file cannot be written.
     """
     suffix = format_of(out)
+    again = suffix in (*TABLES, ".json") and is_format_of_source(out, origin)
+    if out.name.lower().endswith(COCO) and origin.reader != "coco":
+        again = False
     if out.exists():
         raise InputError(f"{out} exists already: name another file, or move it away")
-    if splits and suffix in (".json", ".txt"):
+    if splits and (suffix == ".txt" or (suffix == ".json" and (not again or origin.reader == "coco"))):
         raise InputError(f"{out}: a {suffix} file has no splits: choose {', '.join(TABLES)} or a folder for --splits")
     if weights and not suffix:
         raise InputError(f"{out}: a folder of images has no weights: choose {', '.join(FORMATS[:-2])} or shards")
@@ -94,9 +97,10 @@ def export(
     origin = with_run_splits(origin, pairs) if splits else origin
     records = selection_of_records(selection, pairs)
     extra: dict[str, list[object]] = {origin.weight_column: records.weight.tolist()} if weights else {}
+    if again and write_again(out, origin, records, extra):
+        return
     if suffix in TABLES:
-        origin = origin if suffix == ".parquet" else with_image_names(origin, pairs)
-        write_table(out, origin, records, extra, formulas)
+        write_table(out, with_image_names(origin, pairs), records, extra)
     elif suffix == ".json":
         extra = {origin.weight_column: selection.weight.tolist()} if weights else {}
         write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")
@@ -154,7 +158,8 @@ def coco(pairs: Pairs, selection: Selection, extra: Mapping[str, list[object]] |
     """Return the selected pairs as COCO captions; the id of an annotation is the id of its pair.
 
     `_given` is appended to columns of the source with the name of a field of COCO, so that none is lost. Images have
-    their width and height in pixels, as stored, and a name. Other tools ask for both and find images by the name.
+    their width and height in pixels, as they are shown, and a name. Other tools ask for both, and find images by the
+    name.
     """
     kept = np.flatnonzero(selection.keep).tolist()
     images = dict.fromkeys(int(pairs.image_of[pair]) for pair in kept)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pairsift.arrays import Bools
 from pairsift.errors import InputError, writing
+from pairsift.export.tables import without_bytes
 from pairsift.files import replacing
 from pairsift.pairs.embedded import MODIFIED, image_suffix
 from pairsift.pairs.image_files import IMAGE_SUFFIXES
@@ -64,15 +65,17 @@ class NewSample:
 def samples_of_rows(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSample]:
     """Yield a sample for each kept record: its image, its caption, and the other cells of its row as JSON.
 
-    Cells of bytes that are no text become null. The name of the image is kept under the name of its column.
+    Images and other bytes that are no text become their name or null. The name of the image is kept under the name of
+    its column.
 
     Raises:
         InputError: An image cannot be read.
     """
-    for record, fields in origin.kept_rows(chosen.keep, chosen.captions, chosen.extra):
+    for row in origin.kept_rows(chosen.keep, chosen.captions, chosen.extra):
+        fields = {name: without_bytes(cell) for name, cell in row.cells.items()}
         caption = as_text(fields.pop(origin.caption))
-        files = [_image(chosen.images[record]), ("txt", _text(caption)), ("json", _json(fields))]
-        yield NewSample(chosen.folders[record], "", dict(files))
+        files = [_image(chosen.images[row.record]), ("txt", _text(caption)), ("json", _json(fields))]
+        yield NewSample(chosen.folders[row.record], "", dict(files))
 
 
 def _image(path: Path) -> tuple[str, bytes]:
@@ -98,17 +101,7 @@ def _text(caption: str) -> bytes:
 
 
 def _json(fields: Cells) -> bytes:
-    return json.dumps(fields, ensure_ascii=False, default=_plain).encode("utf-8", "replace")
-
-
-def _plain(value: object) -> str | None:
-    """Convert a value that JSON does not know to text. None for bytes that are no text."""
-    if not isinstance(value, bytes):
-        return str(value)
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+    return json.dumps(fields, ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 
 def samples_of_shards(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSample]:

@@ -2,28 +2,87 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterator, Mapping
-from itertools import islice
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.errors import writing
+from pairsift.export.documents import same_document, same_lines
+from pairsift.export.parquet import write_same_parquet
 from pairsift.export.selection import Selection
+from pairsift.export.separated import same_rows
 from pairsift.files import replacing
-from pairsift.pairs.source_rows import Cells, Origin
-from pairsift.pairs.text import as_text
-from pairsift.spreadsheet import harmless
+from pairsift.pairs.readers.tables import FORMATS, read_json_rows, read_separated
+from pairsift.pairs.source_rows import Origin
+from pairsift.pairs.text import as_text, printable
 
-ROWS = 10_000  # written to Parquet at once
+Extra = Mapping[str, list[object]]
 
 
-def write_table(
-    out: Path, origin: Origin, records: Selection, extra: Mapping[str, list[object]], formulas: bool
-) -> None:
+def is_format_of_source(out: Path, origin: Origin) -> bool:
+    """Return whether a file has the format of the source, so that what did not change can be copied."""
+    if origin.file is None:
+        return False
+    kind, own = out.suffix.lower(), origin.file.suffix.lower()
+    if origin.reader in ("coco", "karpathy"):
+        return kind == ".json"
+    read = FORMATS.get(own, read_separated)
+    if read is read_separated:
+        return kind == (own if own in (".csv", ".tsv") else _ending(origin.file))
+    if read is read_json_rows:
+        return kind == ".jsonl" if origin.starts and kind != own else kind == own
+    return kind == ".parquet"
+
+
+def _ending(file: Path) -> str:
+    """Return the ending for a table whose own ending says nothing, by whether its first line has tabs."""
+    with file.open("rb") as stream:
+        return ".tsv" if b"\t" in stream.readline() else ".csv"
+
+
+def write_again(out: Path, origin: Origin, records: Selection, extra: Extra) -> bool:
+    """Write a file in the format of its source, in which only that differs from the source which was decided.
+
+    Args:
+        out: The file.
+        origin: The rows of the source.
+        records: What becomes of each record.
+        extra: New columns, by their names, with a value for each record.
+
+    Returns:
+        Whether the file was written; it was not where the rows of the source cannot be told apart in it.
+
+    Raises:
+        InputError: The source cannot be read.
+        WriteError: The file cannot be written.
+    """
+    if out.suffix.lower() == ".parquet":
+        with writing(out), replacing(out) as part:
+            write_same_parquet(part, origin, records, extra)
+        return True
+    parts = _parts(origin, records, extra)
+    if parts is None:
+        return False
+    with writing(out), replacing(out) as part, part.open("wb") as stream:
+        stream.writelines(parts)
+    return True
+
+
+def _parts(origin: Origin, records: Selection, extra: Extra) -> Iterator[bytes] | None:
+    assert origin.file is not None
+    if origin.reader in ("coco", "karpathy"):
+        return same_document(origin, records, extra)
+    if FORMATS.get(origin.file.suffix.lower(), read_separated) is read_separated:
+        return same_rows(origin, records, extra)
+    return same_lines(origin, records, extra) if origin.starts else same_document(origin, records, extra)
+
+
+def write_table(out: Path, origin: Origin, records: Selection, extra: Extra) -> None:
     """Write the rows of a source with the records to keep. Where the format has no lists, each caption is a row.
 
     Args:
@@ -31,46 +90,56 @@ def write_table(
         origin: The rows of the source.
         records: What becomes of each record.
         extra: New columns, by their names, with a value for each record.
-        formulas: Whether text stays as it is that a spreadsheet would run as a formula.
 
     Raises:
         WriteError: The file cannot be written.
     """
-    suffix, schema = out.suffix.lower(), origin.schema
-    has_lists = schema is not None and pa.types.is_nested(schema.field(origin.caption).type)
-    keeps_lists = suffix == ".jsonl" or (suffix == ".parquet" and has_lists)
-    rows = (cells for _, cells in origin.kept_rows(records.keep, records.captions, extra, keeps_lists))
-    safe = str if formulas else harmless
+    suffix = out.suffix.lower()
+    kept = origin.kept_rows(records.keep, records.captions, extra, lists=suffix == ".jsonl")
+    rows = ({name: without_bytes(cell) for name, cell in row.cells.items()} for row in kept)
     names = [*origin.all_names, *extra]
     with writing(out), replacing(out) as part:
-        if suffix == ".jsonl":
-            with part.open("w", encoding="utf-8", errors="replace") as stream:
+        if suffix == ".parquet":
+            cells = list(rows)
+            pq.write_table(pa.table({name: _column([row.get(name) for row in cells]) for name in names}), part)
+            return
+        with part.open("w", newline="\n", encoding="utf-8", errors="replace") as stream:
+            if suffix == ".jsonl":
                 stream.writelines(json.dumps(cells, ensure_ascii=False, default=str) + "\n" for cells in rows)
-        elif suffix == ".parquet":
-            number = pa.list_(pa.float64()) if has_lists else pa.float64()
-            kinds = dict.fromkeys(names, pa.string()) | dict.fromkeys(extra, number)
-            if schema is not None:
-                kinds |= dict(zip(schema.names, schema.types, strict=True))
-            _write_parquet(part, kinds, rows)
-        else:
-            with part.open("w", newline="", encoding="utf-8", errors="replace") as stream:
-                writer = csv.writer(stream, delimiter="\t" if suffix == ".tsv" else ",")
-                writer.writerow(map(safe, names))
-                writer.writerows([safe(as_text(cells.get(name))) for name in names] for cells in rows)
+            else:
+                texts = ([as_text(cells.get(name)) for name in names] for cells in rows)
+                stream.writelines(_separated(chain([names], texts), "\t" if suffix == ".tsv" else ","))
 
 
-def _write_parquet(part: Path, kinds: Mapping[str, pa.DataType], rows: Iterator[Cells]) -> None:
-    """Write rows with these types of their columns."""
-    full = pa.schema(list(kinds.items()))
-    with pq.ParquetWriter(part, full) as writer:
-        for batch in iter(lambda: list(islice(rows, ROWS)), []):
-            columns = [_cells(batch, name, kind) for name, kind in kinds.items()]
-            writer.write_table(pa.table(columns, full))
+def _separated(rows: Iterable[list[str]], separator: str) -> Iterator[str]:
+    """Yield the lines of rows, with a quote around cells that have the separator, a quote or a line end."""
+    special = re.compile(f'[\r\n"{separator}]')
+    for row in rows:
+        cells = ('"' + cell.replace('"', '""') + '"' if special.search(cell) else cell for cell in row)
+        yield separator.join(cells) + "\n"
 
 
-def _cells(batch: list[Cells], name: str, kind: pa.DataType) -> pa.Array:
-    """Return a column of a batch of rows; cells that are not text become text where the column is text."""
-    cells = [row.get(name) for row in batch]
-    if pa.types.is_string(kind):
-        cells = [None if cell is None else as_text(cell) for cell in cells]
-    return pa.array(cells, kind)
+def _column(cells: list[object]) -> pa.Array:
+    """Return the cells of a column with the type that they have in common, or as text where they have none."""
+    try:
+        array = pa.array(cells)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        array = pa.nulls(0)
+    if not pa.types.is_null(array.type):
+        return array
+    return pa.array([None if cell is None else printable(as_text(cell)) for cell in cells], pa.string())
+
+
+def without_bytes(cell: object) -> object:
+    """Return a cell with names in the place of images, None in the place of other bytes, and text of bytes of text."""
+    if isinstance(cell, dict):
+        is_image = "bytes" in cell and isinstance(cell["bytes"], bytes | None)
+        return cell.get("path") if is_image else {name: without_bytes(value) for name, value in cell.items()}
+    if isinstance(cell, list):
+        return [without_bytes(value) for value in cell]
+    if isinstance(cell, bytes):
+        try:
+            return cell.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+    return cell

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Bools
 from pairsift.pairs import READERS
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose
-from pairsift.pairs.readers.parquet import plain_cells, plain_kind
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, find_column, pick_columns, unique
+from pairsift.pairs.readers.parquet import BUFFER, IMAGE_ROWS, TEXT_ROWS, cells_of, has_bytes, is_binary
+from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, find_column, pick_columns, unique
 from pairsift.pairs.readers.shards import Sample, read_samples
 from pairsift.pairs.readers.tables import PARQUET, files_of, read_rows, read_table
 from pairsift.pairs.records import Columns, Listing
@@ -22,7 +23,23 @@ from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 from pairsift.pairs.text import as_text
 
 Cells = dict[str, object]
-BATCH = 4096  # rows of a Parquet file that are read at once
+LINE = re.compile(r" line (\d+)$")  # in the place of a row
+
+
+class KeptRow(NamedTuple):
+    """A row to write.
+
+    Attributes:
+        row: Its position among the rows of the source.
+        record: Its first record.
+        cells: Its cells by column, as they are written.
+        changes: Those of its cells that are not as the source has them.
+    """
+
+    row: int
+    record: int
+    cells: Cells
+    changes: Cells
 
 
 @dataclass(frozen=True)
@@ -33,21 +50,25 @@ class Origin:
         names: Names of the columns, in the order of the source.
         caption: Name of the caption column. A cell holds one caption, or a list of captions, which are one record each.
         rows: Function that yields the cells of each row by column, with the types that the source has.
-        schema: Types of the columns of a Parquet file; None for other sources.
         splits: Split of each record, where the source names it outside its row or a run has drawn it; else None.
         image: Name of the image column.
         images: Name of each record's image, for images that lie in the source itself; None where these are kept.
         samples: Samples of a source of tar files, with their records; None for other sources.
+        file: The file that holds the rows, or the objects of a COCO or Karpathy file; None for other sources.
+        reader: Name of the reader of the source; empty for pairs with planted noise.
+        starts: First line of each row in its file, from 1; empty where the rows are not lines of text.
     """
 
     names: list[str]
     caption: str
     rows: Callable[[], Iterator[Cells]]
-    schema: pa.Schema | None = None
     splits: list[str] | None = None
     image: str = "image"
     images: list[str] | None = None
     samples: Sequence[Sample] | None = None
+    file: Path | None = None
+    reader: str = ""
+    starts: Sequence[int] = ()
 
     @property
     def split_column(self) -> str | None:
@@ -66,8 +87,8 @@ class Origin:
 
     def kept_rows(
         self, keep: Bools, captions: Mapping[int, str], extra: Mapping[str, list[object]], lists: bool = False
-    ) -> Iterator[tuple[int, Cells]]:
-        """Yield the rows with the records to keep, and the number of the first record of each, in the source's order.
+    ) -> Iterator[KeptRow]:
+        """Yield the rows with records to keep, in the source's order.
 
         Every caption of a list is a record. Every other cell stays as it is, and so does a word for the split that
         means the split of the record.
@@ -80,19 +101,39 @@ class Origin:
                 row of its own.
         """
         first = 0
-        for cells in self.rows():
-            given = cells.get(self.caption)
-            old = (given or [""]) if isinstance(given, list) else [given]
-            kept = [record for record in range(first, first + len(old)) if keep[record]]
-            is_list = lists and isinstance(given, list)
-            for records in filter(None, [kept] if is_list else [[record] for record in kept]):
-                new = {self.caption: [captions.get(record, old[record - first]) for record in records]}
-                new |= {name: [values[record] for record in records] for name, values in extra.items()}
-                written = new if is_list else {name: values[0] for name, values in new.items()}
-                yield records[0], {**cells, **self._cells_of(cells, records[0]), **written}
-            first += len(old)
+        for number, cells in enumerate(self.rows()):
+            yield from self.kept_of(number, first, cells, keep, captions, extra, lists)
+            first += self.n_records(cells)
 
-    def _cells_of(self, cells: Cells, record: int) -> Cells:
+    def n_records(self, cells: Cells) -> int:
+        """Return the number of records of a row."""
+        given = cells.get(self.caption)
+        return max(1, len(given)) if isinstance(given, list) else 1
+
+    def kept_of(
+        self,
+        row: int,
+        first: int,
+        cells: Cells,
+        keep: Bools,
+        captions: Mapping[int, str],
+        extra: Mapping[str, list[object]],
+        lists: bool,
+    ) -> Iterator[KeptRow]:
+        """Yield the rows to write for one row of the source, whose first record is `first`; see `kept_rows`."""
+        given = cells.get(self.caption)
+        old = (given or [""]) if isinstance(given, list) else [given]
+        kept = [record for record in range(first, first + len(old)) if keep[record]]
+        is_list = lists and isinstance(given, list)
+        for records in filter(None, [kept] if is_list else [[record] for record in kept]):
+            new = {self.caption: [captions.get(record, old[record - first]) for record in records]}
+            new |= {name: [values[record] for record in records] for name, values in extra.items()}
+            written = self.changed_cells(cells, records[0])
+            written |= new if is_list else {name: values[0] for name, values in new.items()}
+            changes = {name: cell for name, cell in written.items() if name not in cells or cell != cells[name]}
+            yield KeptRow(row, records[0], {**cells, **written}, changes)
+
+    def changed_cells(self, cells: Cells, record: int) -> Cells:
         """Return the cells of a record that are not as its row has them."""
         found: Cells = {}
         column = self.split_column
@@ -121,16 +162,16 @@ def read_origin(path: Path, reader: str | None, columns: Columns) -> Origin:
     """
     name = choose(path) if reader is None else reader
     if name == "table":
-        return _table(path, columns)
+        return replace(_table(path, columns), reader=name)
     if name == "shards":
         samples, listing = read_samples(path, columns)
-        return replace(_listing(listing), samples=samples)
+        return replace(_listing(listing), samples=samples, reader=name)
     listing = READERS.find(name)(path, columns)
     if name == "flickr8k":
         origin = _table(path / "captions.csv", columns)
         splits = [record.split for record in listing.records] if (path / "splits").is_dir() else None
-        return replace(origin, splits=splits)
-    return _listing(listing)
+        return replace(origin, splits=splits, reader=name)
+    return replace(_listing(listing), file=path if path.is_file() else None, reader=name)
 
 
 def origin_of_pairs(pairs: Pairs) -> Origin:
@@ -152,39 +193,42 @@ def origin_of_pairs(pairs: Pairs) -> Origin:
 
 def _table(path: Path, columns: Columns) -> Origin:
     files = files_of(path)
-    if all(file.suffix.lower() in PARQUET for file in files):
-        kinds = _kinds(files)
-        roles = pick_columns(files[0], kinds.names, columns)
-        origin = Origin(kinds.names, roles.caption, lambda: _parquet_rows(files), kinds, image=roles.image)
+    file = files[0] if len(files) == 1 else None
+    if all(one.suffix.lower() in PARQUET for one in files):
+        names = list(dict.fromkeys(name for one in files for name in unique(pq.read_schema(one).names)))
+        roles = pick_columns(files[0], names, columns)
+        origin = Origin(names, roles.caption, lambda: _parquet_rows(files), image=roles.image, file=file)
     else:
         table = read_rows(path, columns)
         roles = pick_columns(path, table.names, columns)
         origin = Origin(table.names, roles.caption, lambda: (row.cells for row in table.rows), image=roles.image)
-    if len(files) == 1 or origin.split_column is not None:
+        if file is not None:
+            origin = replace(origin, file=file, starts=_starts(table.rows))
+    if file is not None or origin.split_column is not None:
         return origin
     listing = read_table(path, columns)
     return replace(origin, splits=[record.split for record in listing.records]) if listing.split else origin
 
 
-def _kinds(files: Sequence[Path]) -> pa.Schema:
-    """Return the types of the columns of Parquet files: of the first file, or text where this one needs it."""
-    kinds: dict[str, pa.DataType] = {}
-    for path in files:
-        with pq.ParquetFile(path) as file:
-            for at, name in enumerate(unique(file.schema_arrow.names)):
-                kind = plain_kind(file, at)
-                kinds[name] = kind if pa.types.is_string(kind) else kinds.get(name, kind)
-    return pa.schema(list(kinds.items()))
+def _starts(rows: list[Row]) -> list[int]:
+    """Return the first line of each row in its file, from 1; nothing where the rows are not lines."""
+    found = [LINE.search(row.where) for row in rows]
+    lines = [int(match[1]) for match in found if match]
+    return lines if len(lines) == len(rows) else []
 
 
 def _parquet_rows(files: Sequence[Path]) -> Iterator[Cells]:
     """Yield the cells of each row of Parquet files."""
     for path in files:
-        with pq.ParquetFile(path) as file:
-            names = unique(file.schema_arrow.names)
-            for batch in file.iter_batches(BATCH):
-                for values in zip(*map(plain_cells, batch.columns), strict=True):
-                    yield dict(zip(names, values, strict=True))
+        with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
+            schema = file.schema_arrow
+            names = unique(schema.names)
+            has_images = any(has_bytes(kind) or is_binary(kind) for kind in schema.types)
+            for batch in file.iter_batches(IMAGE_ROWS if has_images else TEXT_ROWS):
+                columns = [
+                    column.to_pylist() if is_binary(column.type) else cells_of(column) for column in batch.columns
+                ]
+                yield from (dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True))
 
 
 def _listing(listing: Listing) -> Origin:

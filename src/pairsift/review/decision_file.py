@@ -16,6 +16,7 @@ from pairsift.pairs.records import Columns
 from pairsift.pairs.same_pairs import numbered
 from pairsift.pairs.text import as_text, quoted
 from pairsift.review.decisions import Decision, Decisions
+from pairsift.spreadsheet import plain
 from pairsift.table import read_pairs
 
 CELLS = ["pair", "given_caption", "suggested_from_pair"]
@@ -97,7 +98,7 @@ def _decision(row: Row, names: list[str], judged: Mapping[Any, Mapping[str, Any]
         name = find_column(names, columns)
         return "" if name is None else as_text(row.cells.get(name)).strip()
 
-    choice, caption, reason = cell("decision").lower(), cell("new_caption"), cell("reason").lower() or None
+    choice, caption, reason = cell("decision").lower(), plain(cell("new_caption")), cell("reason").lower() or None
     if not choice:
         return None
     decision = Decision(_id(row, cell("pair")), choice, reason=reason)  # type: ignore[arg-type]

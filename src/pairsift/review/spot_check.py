@@ -249,5 +249,5 @@ def write_sheet(check: SpotCheck, table: pa.Table, folder: Path) -> Path:
     rows = table.take(PairRows(table["pair"].to_numpy()).find(check.pairs)).select(["pair", "image", "given_caption"])
     path, empty = folder / SHEET_FILE, pa.array([""] * len(rows))
     keep_filled_in(path)
-    write_csv(path, rows.append_column("decision", empty).append_column("reason", empty))
+    write_csv(path, rows.append_column("decision", empty).append_column("reason", empty), marked=True)
     return path

@@ -28,7 +28,6 @@ def export_run(
     drop_below: float = 0.0,
     replace_above: float | None = None,
     weights: bool = False,
-    formulas: bool = False,
     splits: bool = False,
 ) -> tuple[Selection, Path | None]:
     """Write a run's pairs with the decisions applied.
@@ -42,7 +41,6 @@ def export_run(
             [0, 1]; None for none.
         weights: Whether to add a column `weight`: the match probability, or 1 for pairs that a person decided to keep
             and for those that the run did not judge, whose split the source does not name.
-        formulas: Whether CSV and TSV files keep text that a spreadsheet would run as a formula as it is.
         splits: Whether to write the split that each image has in the run.
 
     Returns:
@@ -72,7 +70,7 @@ def export_run(
     else:
         origin = origin_of_pairs(pairs)
         pairs = replace(pairs, source_rows=None)  # its rows are the pairs, not the records of the source
-    export(origin, pairs, selection, Path(out), weights, formulas, splits)
+    export(origin, pairs, selection, Path(out), weights, splits)
     return selection, folder_of_names(pairs, Path(out))
 
 

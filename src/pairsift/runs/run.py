@@ -257,7 +257,6 @@ class Run:
         drop_below: float = 0.0,
         replace_above: float | None = None,
         weights: bool = False,
-        formulas: bool = False,
         splits: bool = False,
     ) -> dict[str, int]:
         """Write the pairs of the source with the decisions applied.
@@ -270,7 +269,6 @@ class Run:
             replace_above: Flagged pairs without a decision get the suggested caption if its probability is at least
                 this, [0, 1]; None for none.
             weights: Whether to add a column `weight`: the match probability, or 1 for pairs with a decision.
-            formulas: Whether CSV and TSV files keep text as it is that a spreadsheet would run as a formula.
             splits: Whether tables and folders say the split that each image has in the run, so that a run on the export
                 has the same test images.
 
@@ -288,7 +286,6 @@ class Run:
             drop_below=drop_below,
             replace_above=replace_above,
             weights=weights,
-            formulas=formulas,
             splits=splits,
         )
         return dict(selection.counts)

@@ -1,0 +1,150 @@
+"""JSON files with fewer records and other captions: tables, COCO captions and files of Karpathy's splits."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pairsift.export.json_text import Edit, Member, edited, members, removals, replacements, start_of
+from pairsift.export.selection import Selection
+from pairsift.export.source_text import kept_lines, read_lines
+from pairsift.pairs.source_rows import Cells, Origin
+from pairsift.pairs.text import as_text
+
+Extra = Mapping[str, list[object]]
+PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
+
+
+def same_lines(origin: Origin, records: Selection, extra: Extra) -> Iterator[bytes] | None:
+    """Return the bytes of a file of JSON lines with the records to keep; None where its rows are no lines.
+
+    Args:
+        origin: The rows of the file.
+        records: What becomes of each record.
+        extra: New columns, by their names, with a value for each record.
+    """
+    assert origin.file is not None
+    source = read_lines(origin.file, "\n")
+    if not origin.starts or len(source.lines) != len(source.texts):
+        return None
+    written: dict[int, bytes | None] = {}
+    for row in origin.kept_rows(records.keep, records.captions, extra, lists=True):
+        text = source.texts[origin.starts[row.row] - 1]
+        written[row.row] = source.encode(_with_cells(text, row.changes)) if row.changes else None
+    return kept_lines(source, list(origin.starts), written)
+
+
+def _with_cells(text: str, changes: Cells) -> str:
+    """Return the text of an object with these values by name."""
+    start = start_of(text)
+    return edited(text, list(replacements(text, members(text, start), start, changes)))
+
+
+def same_document(origin: Origin, records: Selection, extra: Extra) -> Iterator[bytes] | None:
+    """Return the bytes of a JSON file with the records to keep; None where it has another layout than those known here.
+
+    Args:
+        origin: The rows of the file, or its records.
+        records: What becomes of each record.
+        extra: New columns, by their names, with a value for each record.
+    """
+    assert origin.file is not None
+    source = read_lines(origin.file)
+    text = source.content
+    if origin.reader == "coco":
+        edits = list(_coco_edits(text, records, extra))
+    elif origin.reader == "karpathy":
+        edits = list(_karpathy_edits(text, origin, records, extra))
+    else:
+        rows = _array_of_rows(text, sum(1 for _ in origin.rows()))
+        if rows is None:
+            return None
+        edits = list(_row_edits(text, rows, origin, records, extra))
+    return iter([source.mark, source.encode(edited(text, edits))])
+
+
+def _array_of_rows(text: str, n_rows: int) -> list[Member] | None:
+    """Return the rows of a table: the members of the array that the text is, or of the one that an object holds."""
+    start = start_of(text)
+    arrays = [start] if text[start] == "[" else [member.value for member in members(text, start)]
+    found = (members(text, place) for place in arrays if text[place] == "[")
+    return next((rows for rows in found if len(rows) == n_rows), None)
+
+
+def _row_edits(text: str, rows: list[Member], origin: Origin, records: Selection, extra: Extra) -> Iterator[Edit]:
+    kept = {row.row: row.changes for row in origin.kept_rows(records.keep, records.captions, extra, lists=True)}
+    yield from removals(rows, [row in kept for row in range(len(rows))])
+    for row, changes in kept.items():
+        yield from _object_edits(text, rows[row], changes)
+
+
+def _object_edits(text: str, place: Member, changes: Cells) -> Iterator[Edit]:
+    if changes:
+        yield from replacements(text, members(text, place.value), place.value, changes)
+
+
+def _array(text: str, start: int, name: str) -> list[Member]:
+    """Return the members of the array that an object holds under a name."""
+    return next(members(text, member.value) for member in reversed(members(text, start)) if member.name == name)
+
+
+def _changes(record: int, caption: str, records: Selection, extra: Extra) -> Cells:
+    """Return the new values of a record, with a new caption under this name."""
+    new = {caption: records.captions[record]} if record in records.captions else {}
+    return {**new, **{name: values[record] for name, values in extra.items()}}
+
+
+def _coco_edits(text: str, records: Selection, extra: Extra) -> Iterator[Edit]:
+    """Yield the edits of a file of COCO captions; images whose annotations are all dropped leave with them."""
+    start = start_of(text)
+    content: dict[str, Any] = json.loads(text)
+    keep = records.keep.tolist()
+    annotations = _array(text, start, "annotations")
+    owners = [as_text(annotation.get("image_id")) for annotation in content["annotations"]]
+    kept = {owner for owner, stays in zip(owners, keep, strict=True) if stays}
+    gone = set(owners) - kept
+    yield from removals(annotations, keep)
+    yield from removals(
+        _array(text, start, "images"), [as_text(image.get("id")) not in gone for image in content["images"]]
+    )
+    for record, member in enumerate(annotations):
+        if keep[record]:
+            yield from _object_edits(text, member, _changes(record, "caption", records, extra))
+
+
+def _karpathy_edits(text: str, origin: Origin, records: Selection, extra: Extra) -> Iterator[Edit]:
+    """Yield the edits of a file of Karpathy's splits; images whose sentences are all dropped leave with them."""
+    images = _array(text, start_of(text), "images")
+    content: list[Cells] = json.loads(text)["images"]
+    stays, first = [], 0
+    for member, image in zip(images, content, strict=True):
+        sentences = image.get("sentences")
+        n_sentences = len(sentences) if isinstance(sentences, list) else 0
+        keep = records.keep[first : first + n_sentences].tolist()
+        stays.append(any(keep) or not keep)
+        if any(keep):
+            yield from _sentence_edits(text, member, image, keep, first, records, extra)
+            yield from _object_edits(text, member, origin.changed_cells(image, first + keep.index(True)))
+        first += n_sentences
+    yield from removals(images, stays)
+
+
+def _sentence_edits(
+    text: str, place: Member, image: Cells, keep: Sequence[bool], first: int, records: Selection, extra: Extra
+) -> Iterator[Edit]:
+    """Yield the edits of the sentences of an image, whose first record is `first`."""
+    lists = {member.name: member for member in members(text, place.value)}
+    sentences = members(text, lists["sentences"].value)
+    yield from removals(sentences, keep)
+    ids = image.get("sentids")
+    if isinstance(ids, list) and len(ids) == len(keep):
+        yield from removals(members(text, lists["sentids"].value), keep)
+    for record, (member, stays) in enumerate(zip(sentences, keep, strict=True), first):
+        if stays:
+            changes = _changes(record, "raw", records, extra)
+            if "raw" in changes and any(found.name == "tokens" for found in members(text, member.value)):
+                changes["tokens"] = PUNCTUATION.sub("", str(changes["raw"]).lower()).split()
+            yield from _object_edits(text, member, changes)

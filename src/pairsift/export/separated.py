@@ -1,0 +1,200 @@
+"""CSV and TSV files of which only the rows are written anew that change, in the way in which the file was written."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from pairsift.export.selection import Selection
+from pairsift.export.source_text import LINE_ENDS, SourceText, end_of_row, kept_lines, read_lines
+from pairsift.pairs.readers.rows import unique
+from pairsift.pairs.readers.tables import SEPARATORS
+from pairsift.pairs.source_rows import Cells, Origin
+from pairsift.pairs.text import as_text
+
+EVIDENCE = 10_000  # rows with quotes or backslashes that tell how a file is quoted
+
+
+class Style(NamedTuple):
+    """How the fields of a row are written.
+
+    Attributes:
+        separator: Character between two fields.
+        quote: Character around a field; empty if quotes are plain characters.
+        escape: Character before a quote that belongs to a field; empty if such quotes are doubled.
+        spaced: Whether spaces before a field do not belong to it.
+    """
+
+    separator: str
+    quote: str = '"'
+    escape: str = ""
+    spaced: bool = False
+
+    def fields(self, row: str) -> list[str] | None:
+        """Return the fields of a row as they are written, with their quotes; None if the row has another style."""
+        found, place = [], 0
+        pattern = re.compile(self._field(), re.DOTALL)
+        while match := pattern.match(row, place):
+            found.append(match[0])
+            place = match.end() + 1
+            if match.end() == len(row):
+                return found
+            if row[match.end()] != self.separator:
+                return None
+        return None
+
+    def _field(self) -> str:
+        separator, quote, escape = map(re.escape, (self.separator, self.quote, self.escape))
+        if not quote:
+            return f"[^{separator}]*"
+        escaped = f"|{escape}." if escape else ""
+        plain = f"(?:[^{separator}{escape}]{escaped})*"
+        space = " *" if self.spaced else ""
+        return f"{space}{quote}(?:[^{quote}{escape}]|{quote}{quote}{escaped})*{quote}{plain}|{plain}"
+
+    def value(self, field: str) -> str:
+        """Return the text that a written field stands for."""
+        text = field.lstrip(" ") if self.spaced else field
+        if self.quote and text.startswith(self.quote):
+            inner, _, rest = text[1:].rpartition(self.quote)
+            text = inner.replace(self.quote * 2, self.quote) + rest
+        return re.sub(rf"{re.escape(self.escape)}(.)", r"\1", text, flags=re.DOTALL) if self.escape else text
+
+    def written(self, value: str, like: str) -> str:
+        """Return a value as a field, in quotes where it needs them or where the field in its place has them."""
+        if not self.quote:
+            return re.sub(f"[\r\n{re.escape(self.separator)}]+", " ", value)
+        is_quoted = like.lstrip(" ").startswith(self.quote)
+        space = like[: len(like) - len(like.lstrip(" "))] if self.spaced else ""
+        special = self.separator, self.quote, self.escape or self.quote, *LINE_ENDS
+        if not is_quoted and not any(character in value for character in special):
+            return space + value
+        for character in filter(None, (self.escape, self.quote)):
+            value = value.replace(character, (self.escape or character) + character)
+        return f"{space}{self.quote}{value}{self.quote}"
+
+
+STYLES = [
+    Style(separator, quote, escape, spaced)
+    for quote, escape, spaced in (
+        *(('"', "", False), ('"', "\\", False), ("", "", False), ('"', "", True), ('"', "\\", True)),
+        *(("'", "", False), ("'", "\\", False)),
+    )
+    for separator in SEPARATORS
+]
+
+
+def same_rows(origin: Origin, records: Selection, extra: Mapping[str, list[object]]) -> Iterator[bytes] | None:
+    """Return the bytes of a CSV or TSV file with the records to keep; None where its style cannot be told.
+
+    The line ends, the separator, the quotes, the encoding and the names of the columns are those of the source, and
+    rows in which nothing changes are copied.
+
+    Args:
+        origin: The rows of the file.
+        records: What becomes of each record.
+        extra: New columns, by their names, with a value for each record.
+    """
+    assert origin.file is not None
+    source = read_lines(origin.file)
+    if not origin.starts or len(source.lines) != len(source.texts):
+        return None
+    rows = _Rows(origin, source)
+    kept = list(origin.kept_rows(records.keep, records.captions, extra, lists=True))
+    written: dict[int, bytes | None] = {row.row: None for row in kept}
+    names = [name for name in (*origin.all_names, *extra) if name not in origin.names]
+    if names or any(row.changes for row in kept):
+        style = rows.style()
+        if style is None:
+            return None
+        for row in kept:
+            if row.changes:
+                written[row.row] = source.encode(rows.edited(row.row, row.changes, names, style))
+        if names:
+            source = rows.with_names(names, style)
+    return kept_lines(source, list(origin.starts), written)
+
+
+class _Rows:
+    """The rows of a CSV or TSV file as text."""
+
+    def __init__(self, origin: Origin, source: SourceText) -> None:
+        self.origin, self.source = origin, source
+        starts = origin.starts
+        ends = [*starts[1:], len(source.lines) + 1]
+        self._places = [(start, end_of_row(source, start, end)) for start, end in zip(starts, ends, strict=True)]
+
+    def text(self, row: int) -> str:
+        start, end = self._places[row]
+        return "".join(self.source.texts[start - 1 : end])
+
+    def style(self) -> Style | None:
+        """Return the first style in which all rows that tell have the cells that were read; None for none."""
+        names = self.origin.names
+        read = ((row, cells) for row, cells in enumerate(self.origin.rows()) if len(cells) == len(names))
+        texts = ((self.text(row), cells) for row, cells in read)
+        telling = (row for number, row in enumerate(texts) if not number or re.search(r"[\"'\\]", row[0]))
+        evidence = list(islice(telling, EVIDENCE))
+        return next((style for style in STYLES if all(_fits(style, *row, names) for row in evidence)), None)
+
+    def edited(self, row: int, changes: Cells, names: list[str], style: Style) -> str:
+        """Return the text of a row with changed cells, and with the cells of new columns behind the others."""
+        text = self.text(row)
+        body = text.rstrip(LINE_ENDS)
+        fields = style.fields(body)
+        assert fields is not None
+        for name, cell in changes.items():
+            if name in self.origin.names:
+                place = self.origin.names.index(name)
+                old = style.value(fields[place])
+                fields[place] = style.written(
+                    listed(cell, old) if isinstance(cell, list) else as_text(cell), fields[place]
+                )
+        last = fields[-1]
+        fields += [style.written(as_text(changes.get(name)), last) for name in names]
+        return style.separator.join(fields) + text[len(body) :]
+
+    def with_names(self, names: list[str], style: Style) -> SourceText:
+        """Return the lines of the file with the names of new columns, where it has names of columns."""
+        source, first = self.source, self.origin.starts[0] - 1
+        texts, lines = list(source.texts), list(source.lines)
+        for start in range(first):
+            text = "".join(texts[start:first])
+            body = text.rstrip(LINE_ENDS)
+            fields = style.fields(body)
+            if fields is not None and unique([style.value(field) for field in fields]) == self.origin.names:
+                new = [*fields, *(style.written(name, fields[-1]) for name in names)]
+                texts[start:first] = [style.separator.join(new) + text[len(body) :]] + [""] * (first - start - 1)
+                lines[start:first] = map(source.encode, texts[start:first])
+                break
+        return SourceText(source.mark, lines, texts, source.encoding)
+
+
+def _fits(style: Style, text: str, cells: Cells, names: list[str]) -> bool:
+    """Return whether a row has the cells that were read of it if it is written in this style."""
+    fields = style.fields(text.rstrip(LINE_ENDS))
+    return (
+        fields is not None
+        and len(fields) == len(names)
+        and all(
+            style.value(field).strip() == cell.strip()
+            for field, cell in zip(fields, (cells[name] for name in names), strict=True)
+            if isinstance(cell, str)
+        )
+    )
+
+
+def listed(captions: list[object], old: str) -> str:
+    """Return a list of captions in the notation of the cell in its place: JSON, Python, or with characters between."""
+    for read, write in ((json.loads, lambda value: json.dumps(value, ensure_ascii=False)), (ast.literal_eval, repr)):
+        try:
+            if isinstance(read(old), list):
+                return str(write(captions))
+        except (ValueError, SyntaxError, RecursionError):
+            continue
+    between = re.search(r"\s*[|;\n]+\s*", old)
+    return (between[0] if between else "|").join(map(as_text, captions))

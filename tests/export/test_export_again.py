@@ -1,0 +1,330 @@
+"""A source that is exported in its own format: what nobody decided stays as it was, byte by byte or value by value."""
+
+import csv
+import io
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from export_helpers import judged
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import pairsift
+from pairsift.export.cleaned import export
+from pairsift.export.selection import choose_pairs
+from pairsift.pairs.records import Columns
+from pairsift.pairs.source_rows import read_origin
+from pairsift.review.decisions import Decision, Decisions
+
+N = 8
+NAMES = [f"{'-@=+'[k % 4]}{k}.png" for k in range(N)]
+
+
+@pytest.fixture
+def place(tmp_path):
+    return with_images(tmp_path)
+
+
+def with_images(folder):
+    for k, name in enumerate(NAMES):
+        Image.new("RGB", (4, 3), (k, 0, 0)).save(folder / name)
+    return folder
+
+
+def trip(source, out, drop=(), rewrite=None, **options):
+    """Load a source, decide, export; return the pairs that were loaded."""
+    columns = Columns(cache=source.parent / "cache")
+    pairs = pairsift.load(source, cache=columns.cache)
+    with tempfile.TemporaryDirectory() as folder:
+        decisions = Decisions(Path(folder), pairs.ids())
+        new = [Decision(pair, "replace", caption) for pair, caption in (rewrite or {}).items()]
+        decisions.decide([*(Decision(pair, "drop") for pair in drop), *new])
+        selection = choose_pairs(pairs, judged(pairs), decisions.table())
+    export(read_origin(source, None, columns), pairs, selection, out, **options)
+    return pairs
+
+
+TABLES = {
+    "plain.csv": b"image,caption,note\n"
+    + b"".join(b"%s,cat %d,%d.50\n" % (n.encode(), k, k) for k, n in enumerate(NAMES)),
+    "crlf.csv": b"image,caption,@id\r\n"
+    + b"".join(b"%s,- cat %d,-%d\r\n" % (n.encode(), k, k) for k, n in enumerate(NAMES)),
+    "quoted.csv": b'\xef\xbb\xbf"image";"caption";" note "\n'
+    + b"".join(b'"%s";"cat, ""%d""";"%d,5"\n' % (n.encode(), k, k) for k, n in enumerate(NAMES)),
+    "tabs.tsv": b"image\tcaption\n" + b"".join(b"%s\ta ,cat %d\n" % (n.encode(), k) for k, n in enumerate(NAMES)),
+    "wide.csv": "image;caption\r\n".encode("utf-16")
+    + "".join(f"{n};Größe {k}\r\n" for k, n in enumerate(NAMES)).encode("utf-16-le"),
+    "western.csv": b"image,caption\n"
+    + b"".join(b"%s,caf\xe9 du coin %d\n" % (n.encode(), k) for k, n in enumerate(NAMES)),
+    "lines.csv": b"sep=,\nimage,caption\n\n"
+    + b"".join(b'%s,"two\nlines %d"\n%s' % (n.encode(), k, b"\n" * (k == 4)) for k, n in enumerate(NAMES)),
+    "rows.jsonl": b"".join(
+        b'{"n": 1.50, "big": 12345678901234567890, "x":{"y":[ 1]},"image":"%s" ,"caption":"cat \\u00e9%d"}\n'
+        % (n.encode(), k)
+        for k, n in enumerate(NAMES)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_dropped_rows_are_gone_and_all_other_bytes_are_those_of_the_source(place, name):
+    source, out = place / name, place / f"out.{name}"
+    source.write_bytes(TABLES[name])
+    pairs = trip(source, out, drop=(2, 5))
+    gone = [row for k, row in enumerate(NAMES) if k in (2, 5)]
+    again = pairsift.load(out)
+    assert again.captions == [caption for k, caption in enumerate(pairs.captions) if k not in (2, 5)]
+    assert [path.name for path in again.paths] == [image for image in NAMES if image not in gone]
+    encoding = "utf-16" if name == "wide.csv" else "latin-1"
+    old, new = (file.read_bytes().decode(encoding).splitlines(keepends=True) for file in (source, out))
+    n_lines = 4 if name == "lines.csv" else 2
+    assert len(old) - len(new) == n_lines and [line for line in new if line not in old] == []
+    trip(source, place / f"all.{name}")
+    assert (place / f"all.{name}").read_bytes() == TABLES[name]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_new_caption_changes_one_row_and_is_written_as_the_row_was(place, name):
+    source, out = place / name, place / f"out.{name}"
+    source.write_bytes(TABLES[name])
+    caption = '=1, "naïve"; new'
+    pairs = trip(source, out, rewrite={3: caption})
+    again = pairsift.load(out)
+    assert again.captions == [caption if k == 3 else old for k, old in enumerate(pairs.captions)]
+    assert again.columns == pairs.columns and list(map(str, again.paths)) == list(map(str, pairs.paths))
+    encoding = "utf-16" if name == "wide.csv" else "latin-1"
+    old, new = (file.read_bytes().decode(encoding).splitlines(keepends=True) for file in (source, out))
+    changed = 2 if name == "lines.csv" else 1
+    assert len([line for line in old if line not in new]) == changed
+    assert len([line for line in new if line not in old]) == 1
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_new_columns_are_written_as_the_others_are(place, name):
+    source, out = place / name, place / f"out.{name}"
+    source.write_bytes(TABLES[name])
+    pairs = trip(source, out, drop=(2,), splits=True, weights=True)
+    again = pairsift.load(out)
+    kept = [k for k in range(N) if k != 2]
+    assert again.captions == [pairs.captions[k] for k in kept]
+    assert again.split.tolist() == pairs.split[kept].tolist()
+    assert list(again.columns) == [*pairs.columns, "weight"]
+    assert [float(weight) for weight in again.columns["weight"]] == pytest.approx([(k + 0.5) / N for k in kept])
+    assert all(again.columns[name] == [cells[k] for k in kept] for name, cells in pairs.columns.items())
+    if name == "quoted.csv":
+        line = out.read_bytes().decode("utf-8-sig").splitlines()[1]
+        assert line == f'"{NAMES[0]}";"cat, ""0""";"0,5";"{pairs.split[0]}";"{0.5 / N}"'
+
+
+cells = st.text(st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cc", "Cs"]), max_size=9)
+words = st.builds("{}x{}".format, cells, st.sampled_from(["", "\n", '"', ",", ";y", "\ty", "' ", "\\"]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(words, cells), min_size=4, max_size=8),
+    st.sampled_from(",;\t|"),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+    st.data(),
+)
+def test_kept_rows_of_any_csv_are_copied(rows, separator, quoting, line_end, encoding, data):
+    dropped = data.draw(st.sets(st.integers(0, len(rows) - 1), max_size=len(rows) - 3))
+
+    def written(chosen):
+        stream = io.StringIO(newline="")
+        writer = csv.writer(stream, delimiter=separator, quoting=quoting, lineterminator=line_end)
+        writer.writerow(["image", "caption", "a note"])
+        writer.writerows([NAMES[k], f"{k} {rows[k][0]}", rows[k][1]] for k in chosen)
+        return stream.getvalue().encode(encoding)
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = with_images(Path(folder)) / "x.csv", Path(folder) / "out.csv"
+        source.write_bytes(written(range(len(rows))))
+        pairs = pairsift.load(source)
+        used = [k for k in range(len(rows)) if pairs.split[k] != "skipped"]
+        trip(source, out, drop=dropped & set(used))
+        assert out.read_bytes() == written([k for k in used if k not in dropped])
+        rewritten = next(k for k in used if k not in dropped)
+        out.unlink()
+        trip(source, out, drop=dropped & set(used), rewrite={rewritten: 'new, "one"; here'})
+        captions = [pairs.captions[k] for k in used if k not in dropped]
+        captions[0] = 'new, "one"; here'
+        assert pairsift.load(out).captions == captions
+
+
+def test_the_rows_of_a_json_array_keep_their_text(place):
+    rows = [f'  {{"id": {k}.0, "image": "{name}",\n   "caption": "cat {k}"}}' for k, name in enumerate(NAMES)]
+    source = place / "rows.json"
+    source.write_text("[\n" + ",\n".join(rows) + "\n]\n")
+    trip(source, place / "all.json")
+    assert (place / "all.json").read_bytes() == source.read_bytes()
+    trip(source, place / "out.json", drop=(0, 3, 7), rewrite={2: "é"})
+    rows[2] = rows[2].replace("cat 2", "\\u00e9")
+    assert (place / "out.json").read_text() == "[\n" + ",\n".join(rows[k] for k in (1, 2, 4, 5, 6)) + "\n]\n"
+    trip(source, place / "new.coco.json", drop=(0,))
+    assert [image["file_name"] for image in json.loads((place / "new.coco.json").read_text())["images"]] == NAMES[1:]
+
+
+def test_coco_captions_keep_ids_fields_licences_and_their_text(place):
+    images = [{"license": 3, "file_name": name, "height": 3, "id": 900 - k} for k, name in enumerate(NAMES)]
+    images.append({"file_name": "never.png", "id": 7})  # has no annotation
+    annotations = [
+        {"image_id": 900 - k // 2, "id": 70 + 5 * k, "caption": f"cat {k}", "area": 1.50} for k in range(2 * N)
+    ]
+    content = {
+        "info": {"year": 2014},
+        "images": images,
+        "annotations": annotations,
+        "licenses": [{"id": 3}],
+        "categories": [],
+    }
+    source = place / "captions.json"
+    for indent in (None, 1):
+        source.write_text(json.dumps(content, indent=indent))
+        trip(source, place / f"all{indent}.json")
+        assert (place / f"all{indent}.json").read_bytes() == source.read_bytes()
+        trip(source, place / f"out{indent}.json", drop=(0, 1, 5, 15), rewrite={4: "naïve"}, weights=indent is None)
+        kept = [dict(row) for k, row in enumerate(annotations) if k not in (0, 1, 5, 15)]
+        kept[2]["caption"] = "naïve"
+        for row in kept if indent is None else ():
+            row["weight"] = 1.0 if row["id"] == 90 else ((row["id"] - 70) / 5 + 0.5) / (2 * N)
+        text = (place / f"out{indent}.json").read_text()
+        assert json.loads(text) == {**content, "images": images[1:], "annotations": kept}
+        if indent:
+            assert text == json.dumps({**content, "images": images[1:], "annotations": kept}, indent=indent)
+
+
+def test_karpathy_splits_keep_ids_and_the_tokens_follow_a_new_caption(place):
+    images = [
+        {
+            "filename": name,
+            "imgid": k,
+            "sentids": [2 * k, 2 * k + 1],
+            "split": ("train", "val", "test")[k % 3],
+            "cocoid": 5 * k,
+            "sentences": [
+                {"tokens": ["cat", str(j)], "raw": f"Cat {j}.", "imgid": k, "sentid": j} for j in (2 * k, 2 * k + 1)
+            ],
+        }
+        for k, name in enumerate(NAMES)
+    ]
+    source = place / "dataset_mine.json"
+    source.write_text(json.dumps({"images": images, "dataset": "mine"}))
+    trip(source, place / "all.json", splits=True)
+    assert (place / "all.json").read_bytes() == source.read_bytes()
+    trip(source, place / "out.json", drop=(0, 1, 5), rewrite={6: "It's a Dog, now."})
+    images[2]["sentences"].pop(1)
+    images[2]["sentids"].pop(1)
+    images[3]["sentences"][0] |= {"raw": "It's a Dog, now.", "tokens": ["its", "a", "dog", "now"]}
+    assert json.loads((place / "out.json").read_text()) == {"images": images[1:], "dataset": "mine"}
+
+
+def parquet_rows(lists):
+    rows = [
+        {"image": {"bytes": bytes([k]) * 9, "path": f"{k}.png"}, "mask": {"bytes": b"\xff", "path": None}}
+        for k in range(N)
+    ]
+    captions = [[f"cat {k}", f"dog {k}"] if lists else f"cat {k}" for k in range(N)]
+    table = pa.Table.from_pylist(rows).append_column("caption", pa.array(captions))
+    table = table.append_column("kind", pa.array(["a", "b"] * (N // 2)).dictionary_encode())
+    table = table.append_column("taken", pa.array([10**18 + 1000 * k for k in range(N)], pa.timestamp("ns")))
+    table = table.append_column(
+        pa.field("n", pa.int8(), nullable=False, metadata={"unit": "m"}), pa.array(range(N), pa.int8())
+    )
+    return table.replace_schema_metadata({"huggingface": '{"info": {}}', "mine": "é"})
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_parquet_file_keeps_its_schema_its_row_groups_and_all_other_values(place, lists):
+    table = parquet_rows(lists)
+    images = [{"bytes": (place / name).read_bytes(), "path": name} for name in NAMES]
+    table = table.set_column(0, "image", pa.array(images))
+    source, out = place / "x.parquet", place / "out.parquet"
+    pq.write_table(table, source, row_group_size=3, compression="zstd")
+    table = pq.read_table(source)  # Parquet has another name for the values of lists
+    trip(source, place / "all.parquet")
+    assert pq.read_table(place / "all.parquet").equals(table, check_metadata=True)
+    if lists:
+        trip(source, out, drop=(2, 6, 7), rewrite={0: "new"})
+        captions, kept = [["new", "dog 0"], ["dog 1"], ["cat 2", "dog 2"]], [0, 1, 2, *range(4, N)]
+        captions += table["caption"].to_pylist()[4:]
+    else:
+        trip(source, out, drop=(3,), rewrite={1: "new"})
+        captions, kept = ["cat 0", "new", "cat 2", *table["caption"].to_pylist()[4:]], [0, 1, 2, *range(4, N)]
+    expected = table.take(kept).set_column(2, table.schema.field("caption"), pa.array(captions))
+    file = pq.ParquetFile(out)
+    assert file.schema_arrow.equals(table.schema, check_metadata=True)
+    assert file.read().equals(expected.replace_schema_metadata(table.schema.metadata), check_metadata=True)
+    assert [file.metadata.row_group(k).num_rows for k in range(3)] == [3, 2, 2]
+    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+    trip(source, place / "more.parquet", splits=True, weights=True)
+    more = pq.read_table(place / "more.parquet")
+    assert more.drop(["split", "weight"]).equals(table, check_metadata=True)
+
+
+@pytest.mark.parametrize("out", ["out.csv", "out.jsonl"])
+def test_a_second_image_is_named_and_other_bytes_are_left_out(place, out):
+    images = [{"bytes": (place / name).read_bytes(), "path": name} for name in NAMES]
+    masks = [{"bytes": b"\xff\0", "path": f"mask {k}.png" if k else None} for k in range(N)]
+    columns = {
+        "image": images,
+        "mask": masks,
+        "raw": [b"\xff\0"] * N,
+        "n": range(N),
+        "caption": [f"cat {k}" for k in range(N)],
+    }
+    pq.write_table(pa.table({name: pa.array(cells) for name, cells in columns.items()}), place / "x.parquet")
+    trip(place / "x.parquet", place / out)
+    text = (place / out).read_text()
+    rows = (
+        [json.loads(line) for line in text.splitlines()]
+        if out == "out.jsonl"
+        else list(csv.DictReader(io.StringIO(text)))
+    )
+    assert [row["mask"] for row in rows] == [
+        None if out == "out.jsonl" else "",
+        *(f"mask {k}.png" for k in range(1, N)),
+    ]
+    assert {row["raw"] for row in rows} == ({None} if out == "out.jsonl" else {""})
+    assert [row["image"] for row in rows] == NAMES
+    assert [row["n"] for row in rows] == (list(range(N)) if out == "out.jsonl" else list(map(str, range(N))))
+
+
+def test_numbers_of_json_stay_numbers_in_parquet(place):
+    rows = [
+        {"image": name, "caption": f"cat {k}", "n": k, "price": k / 4, "tags": ["a"], "mixed": [k, "x"][k % 2]}
+        for k, name in enumerate(NAMES)
+    ]
+    (place / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trip(place / "x.jsonl", place / "out.parquet")
+    assert pq.read_table(place / "out.parquet").to_pylist() == [row | {"mixed": str(row["mixed"])} for row in rows]
+
+
+def test_a_table_without_a_last_line_end_and_lists_in_its_cells(place):
+    lines = [f"{name},\"['cat {k}', 'dog {k}']\"" for k, name in enumerate(NAMES)]
+    (place / "x.csv").write_text("\n".join(["image,caption", *lines]))
+    trip(place / "x.csv", place / "all.csv")
+    assert (place / "all.csv").read_bytes() == (place / "x.csv").read_bytes()
+
+
+def test_sizes_in_coco_captions_are_those_of_the_upright_image(place):
+    sizes = []
+    for k, name in enumerate(NAMES):
+        exif = Image.Exif()
+        exif[0x0112] = k + 1
+        Image.new("RGB", (8, 5), (k, 0, 0)).save(place / name.replace("png", "jpg"), exif=exif)
+        sizes.append((5, 8) if k + 1 > 4 else (8, 5))
+    rows = "".join(f"{name.replace('png', 'jpg')},cat {k}\n" for k, name in enumerate(NAMES))
+    (place / "x.csv").write_text("image,caption\n" + rows)
+    trip(place / "x.csv", place / "out.json")
+    images = json.loads((place / "out.json").read_text())["images"]
+    assert [(image["width"], image["height"]) for image in images] == sizes
+    assert np.unique(sizes).tolist() == [5, 8]
