@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +12,9 @@ from pairsift.arrays import Ints
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.text import parse_json
-from pairsift.retrieve.ranks import FloatArray, SimilarityRows, both_ways, checked_scores, count_ahead, measures
+from pairsift.retrieve.ranks import Links, RightAnswers, SimilarityRows, count_wrong
 
 ID_COLUMNS = (("cocoid", "sentid"), ("image_id", "id"))  # ids of image and caption in Karpathy's and in COCO's files
-
-Links = tuple[Ints, Ints]  # images and captions of which one answers the other, each (n,), by image
 
 
 @dataclass(frozen=True)
@@ -85,43 +83,15 @@ def answered(
 ) -> list[dict[str, float]]:
     """Return the measures of retrieval in each view where queries have several right answers, as `recall` does.
 
-    The images are processed in chunks, twice: the scores of all right images of a caption are known after the first
-    time, and the wrong images that score at least as high are counted in the second.
-
     Args:
-        block: As for `ranks_by_view`; it is called twice for the same rows.
+        block: As for `ranks_by_view`.
         i2t: Images and their right captions.
         t2i: Captions and their right images.
         sizes: Numbers of images and of captions.
         chunk: Number of images in a block.
     """
-    ahead: list[FloatArray] = []
-    right: list[FloatArray] = []
-    for rows, scores in _blocks(block, sizes, chunk):
-        place, captions = _within(i2t, rows)
-        ahead.append(np.stack([count_ahead(view, place, captions) for view in scores]))
-        place, captions = _within(t2i, rows)
-        right.append(scores[:, place, captions])
-    known = np.concatenate(right, axis=1)
-    behind = np.zeros(known.shape, np.int64)
-    for rows, scores in _blocks(block, sizes, chunk):
-        wrong, (place, captions) = scores.copy(), _within(t2i, rows)
-        wrong[:, place, captions] = np.nan  # never at least as high as anything
-        behind += (wrong[:, :, t2i[1]] >= known[:, None]).sum(1)
-    counts = zip(np.concatenate(ahead, axis=1), behind, strict=True)
-    return [both_ways(measures(i2t[0], captions), measures(t2i[1], images)) for captions, images in counts]
-
-
-def _blocks(block: SimilarityRows, sizes: tuple[int, int], chunk: int) -> Iterator[tuple[Ints, FloatArray]]:
-    """Yield the rows of each chunk of images, and their scores."""
-    for rows in np.split(np.arange(sizes[0], dtype=np.int64), range(chunk, sizes[0], chunk)):
-        yield rows, checked_scores(block, rows, sizes[1])
-
-
-def _within(links: Links, rows: Ints) -> Links:
-    """Return the links of a chunk of images, with the places of the images in the chunk."""
-    part = slice(*np.searchsorted(links[0], [rows[0], rows[-1] + 1]))
-    return links[0][part] - rows[0], links[1][part]
+    right = RightAnswers.among_all(i2t, t2i, sizes)
+    return [right.measures(view) for view in count_wrong(block, [right], sizes, chunk)[0]]
 
 
 def _lists(path: Path) -> dict[str, list[str]]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pairsift.arrays import Ints, Reals
+from pairsift.arrays import Ints, Reals, text_numbers
 from pairsift.encode.features import Features
 from pairsift.match.base import Codes, Matcher, products, unit
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.answers import Answers, answered
 from pairsift.retrieve.bank import Bank, evaluation_mode, token_batches
+from pairsift.retrieve.equal import EqualItems, EqualRanks, Recall, Ties, Views, recall_notes
 from pairsift.retrieve.nearest import CANDIDATES, ApproximateIndex, closest
 from pairsift.retrieve.ranks import Ranks, image_folds, ranks_by_view, recall
 
@@ -185,9 +186,10 @@ def evaluate(
     split: str,
     folds: int = 1,
     answers: Answers | None = None,
-) -> dict[str, dict[str, float]]:
+) -> Views:
     """Return the recall on a split for the ensemble (`ensemble`) and for each network (`network_0`, ...), in percent.
 
+    The protocol is the papers': only an image's own captions are right, and only its own image is right for a caption.
     Both directions and all these views use the same similarities. With more than one fold, the images are cut into that
     many consecutive parts, each part is ranked separately, and the recall is the mean over the parts. With `answers`,
     these are the right ones in place of an image's own captions, and folds do not count.
@@ -196,19 +198,50 @@ def evaluate(
     if answers is not None:
         links = answers.links(pairs, rows, ids)
         gallery = Gallery.encode(matchers, features, rows, ids)
-        recalls = [answered(gallery.ensemble_and_views, *links, (len(rows), len(ids)), gallery.chunk)]
-    else:
-        owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
-        recalls = [
-            [
-                recall(view)
-                for view in ranks_of_views(matchers, features, rows[own], ids[captions], owner[captions] - own[0])
-            ]
-            for own, captions in image_folds(owner, len(rows), folds)
-        ]
-    names = ["ensemble", *(f"network_{k}" for k in range(len(matchers)))]
+        return _named([answered(gallery.ensemble_and_views, *links, (len(rows), len(ids)), gallery.chunk)])
+    parts = _folds(pairs, split, folds)
+    return _named([[recall(view) for view in ranks_of_views(matchers, features, *part)] for part in parts])
+
+
+def evaluate_equal(
+    matchers: Sequence[Matcher], features: Features, pairs: Pairs, split: str, picture: Ints, folds: int = 1
+) -> Recall:
+    """Return the recall on a split where copies of an image, and captions with equal text, are one item.
+
+    Args:
+        matchers: One matcher per network.
+        features: The features of all images and captions.
+        pairs: The pairs.
+        split: The split.
+        picture: Number of the picture of each image, the same for copies, (n_images,).
+        folds: As for `evaluate`.
+    """
+    all_ids = pairs.ids(split)
+    text = text_numbers([pairs.captions[pair] for pair in all_ids])
+    ranked = []
+    for rows, ids, owner in _folds(pairs, split, folds):
+        items = EqualItems.make(picture[rows], text[np.searchsorted(all_ids, ids)])
+        ranked.append(equal_ranks_of_views(matchers, features, rows, ids, owner, items))
+    views = _named([[view.measures() for view in part] for part in ranked])
+    strict = _named([[view.strict() for view in part] for part in ranked])
+    whole = EqualItems.make(picture[pairs.images(split)], text)
+    ties = Ties.together([part[0].ties() for part in ranked])
+    return Recall(views, strict, recall_notes(split, whole, views["ensemble"], strict["ensemble"], ties))
+
+
+def _folds(pairs: Pairs, split: str, folds: int) -> list[tuple[Ints, Ints, Ints]]:
+    """Return for each fold of a split the rows of its images, the ids of its pairs, and the image of each of these."""
+    ids, rows = pairs.ids(split), pairs.images(split)
+    owner = np.searchsorted(rows, pairs.image_of[ids]).astype(np.int64)
+    parts = image_folds(owner, len(rows), folds)
+    return [(rows[own], ids[captions], owner[captions] - own[0]) for own, captions in parts]
+
+
+def _named(folds: Sequence[Sequence[Mapping[str, float]]]) -> Views:
+    """Return the mean of measures over folds, by the name of the view: the ensemble, then each network."""
+    names = ["ensemble", *(f"network_{k}" for k in range(len(folds[0]) - 1))]
     return {
-        name: {key: float(np.mean([fold[view][key] for fold in recalls])) for key in recalls[0][view]}
+        name: {key: float(np.mean([fold[view][key] for fold in folds])) for key in folds[0][view]}
         for view, name in enumerate(names)
     }
 
@@ -225,3 +258,20 @@ def ranks_of_views(matchers: Sequence[Matcher], features: Features, rows: Ints, 
     """
     gallery = Gallery.encode(matchers, features, rows, ids)
     return ranks_by_view(gallery.ensemble_and_views, owner, len(rows), gallery.chunk)
+
+
+def equal_ranks_of_views(
+    matchers: Sequence[Matcher], features: Features, rows: Ints, ids: Ints, owner: Ints, items: EqualItems
+) -> list[EqualRanks]:
+    """Return the ranks as `ranks_of_views` does, where equal items are one.
+
+    Args:
+        matchers: One matcher per network.
+        features: The features of all images and captions.
+        rows: Rows of the images, (n_images,).
+        ids: Ids of the pairs with the captions, (n_texts,).
+        owner: Position in `rows` of the image of each caption, (n_texts,).
+        items: The numbers of these images and captions.
+    """
+    gallery = Gallery.encode(matchers, features, rows, ids)
+    return EqualRanks.by_view(gallery.ensemble_and_views, owner, items, gallery.chunk)
