@@ -63,6 +63,11 @@ leaves room for, and near-duplicate images and equal captions are no negatives o
     pairsift bench benchmarks/with_evidence.yaml --out runs/with_evidence
     python benchmarks/method_tables.py --table with_evidence --json runs/with_evidence/rows.json
 """
+ENCODER = """Methods with the default text encoder, `muse`, by the protocol of the methods' table; every run is a row.
+
+    pairsift bench benchmarks/default_encoder.yaml --out runs/default_encoder
+    python benchmarks/method_tables.py --table default_encoder --json runs/default_encoder/rows.json
+"""
 PARTNERS = """Methods where the images that captions belong to are missing, as on the web; every run is a row.
 
 A half of the training images of Flickr8k, with five captions each, clean dev and test. In rows `all`, a share of their
@@ -228,9 +233,9 @@ def partners_table(rows: list[Row]) -> str:
     return markdown(["noise", "own image gone", *(f"`{method}`" for method in methods), "seeds"], lines)
 
 
-def two_towers(rows: list[Row]) -> str:
-    """Return the table of two towers with the default encoders, InfoNCE and the presets, by noise."""
-    wanted = {"matcher": "two_tower", "text_encoder": "wordllama", "loss": "infonce", "images": None}
+def two_towers(rows: list[Row], text_encoder: str = "wordllama") -> str:
+    """Return the table of two towers with a text encoder, InfoNCE and the presets, by noise."""
+    wanted = {"matcher": "two_tower", "text_encoder": text_encoder, "loss": "infonce", "images": None}
     rows = [row for row in select(rows, wanted) if not own_options(row)]
     noises = sorted({row["noise"] for row in rows})
     return by_columns({f"{noise:.0%}": select(rows, {"noise": noise}) for noise in noises}, rows)
@@ -278,7 +283,13 @@ def evidence_table(rows: list[Row]) -> str:
     return markdown(["rSum", *titles], lines)
 
 
+def default_encoder(rows: list[Row]) -> str:
+    """Return the table of two towers with the default text encoder, by noise."""
+    return two_towers(rows, "muse")
+
+
 PAGES = {
+    "<!-- default encoder table -->": default_encoder,
     "<!-- with evidence table -->": evidence_table,
     "<!-- methods table -->": two_towers,
     "<!-- small matchers table -->": small_matchers,
@@ -288,6 +299,7 @@ TABLES: dict[str, tuple[str | None, Callable[[list[Row]], str]]] = {
     "ablations": (ABLATIONS, ablations_table),
     "partners": (PARTNERS, partners_table),
     "with_evidence": (EVIDENCE, evidence_table),
+    "default_encoder": (ENCODER, default_encoder),
 }
 
 if __name__ == "__main__":

@@ -252,21 +252,3 @@ def plain_cell(cell: pa.Scalar) -> object:
     if pa.types.is_duration(kind):
         return str(np.timedelta64(cell.value, kind.unit))
     return cell.cast(pa.string()).as_py() if pa.types.is_temporal(kind) else cell.as_py()
-
-
-def plain_kind(file: pq.ParquetFile, position: int) -> pa.DataType:
-    """Return the type of a column whose cells are read by `plain_cells`: text where Python has no type for one."""
-    kind = file.schema_arrow.types[position]
-    if holds_times(kind):
-        for batch in file.iter_batches(TEXT_ROWS, columns=[file.schema_arrow.names[position]]):
-            try:
-                batch.column(0).to_pylist()
-            except (ValueError, OverflowError):
-                return pa.string()
-    return kind
-
-
-def holds_times(kind: pa.DataType) -> bool:
-    """Return whether the cells of a column are times, or lists or structs with times."""
-    within = (kind.field(position).type for position in range(kind.num_fields))
-    return bool(pa.types.is_temporal(kind)) or any(map(holds_times, within))
