@@ -64,7 +64,7 @@ def pair_table(
     suggested = [int(pair) if pair >= 0 else None for pair in suggested_from]
     columns: dict[str, pa.Array] = {
         "pair": pa.array(ids, pa.int64()),
-        "image": _texts(_name(pairs, pairs.image_of[pair]) for pair in ids),
+        "image": _texts(pairs.image_name(pair) if pairs.image_of[pair] >= 0 else None for pair in ids),
         "given_caption": _texts(pairs.captions[pair] for pair in ids),
         "split": _texts(str(pair) for pair in pairs.split[ids]),
         "match_probability": pa.array(probability, pa.float64()),

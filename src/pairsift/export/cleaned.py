@@ -38,7 +38,8 @@ def with_run_splits(origin: Origin, pairs: Pairs) -> Origin:
 
 def with_image_names(origin: Origin, pairs: Pairs) -> Origin:
     """Return the rows of the source with names in the place of images that lie in the source itself."""
-    return replace(origin, images=[pairs.names[row] if row >= 0 else "" for row in _images_of_records(pairs)])
+    names = [pairs.image_name(pair) if pair >= 0 else "" for pair in pairs_of_records(pairs).tolist()]
+    return replace(origin, images=names)
 
 
 def _images_of_records(pairs: Pairs) -> list[int]:

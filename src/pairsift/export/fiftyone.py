@@ -133,6 +133,6 @@ def _rows(pairs: Pairs, judged: pa.Table, selection: Selection) -> Iterator[tupl
     rest[ids] = False
     unknown = dict.fromkeys(judged.column_names)
     for pair in np.flatnonzero(rest).tolist():
-        name, caption = pairs.names[pairs.image_of[pair]], pairs.captions[pair]
+        name, caption = pairs.image_name(pair), pairs.captions[pair]
         roles = {"image": storable(name), "given_caption": storable(caption), "split": str(pairs.split[pair])}
         yield pair, {**unknown, "pair": pair, **roles}

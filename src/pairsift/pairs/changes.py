@@ -417,6 +417,7 @@ def _merged(stored: StoredPairs, source: Pairs, with_new: bool) -> tuple[Pairs, 
         skipped=_skipped(source, source_rows, np.flatnonzero(gone)),
         seen_in_training=trained[:last],
         source_rows=source_rows,
+        own_names=None if source.own_names is None else _of_rows(source.own_names, source_rows),
         row_ids=None if source.row_ids is None else _of_rows(source.row_ids, source_rows, stored.row_ids or ()),
     )
     pairs = _with_noise(_with_images(pairs, stored, source, images, n_images), stored)

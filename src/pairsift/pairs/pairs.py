@@ -93,6 +93,8 @@ class Pairs:
         source_captions: Captions before planted noise replaced some, (n_pairs,). None if it replaced none.
         verified: Whether each pair of the source is known to match, (n_pairs,); None where nobody says so.
         row_ids: Value of the column that identifies the rows of the source, (n_pairs,); None without such a column.
+        own_names: Name that the record of each pair gives its image, (n_pairs,), where records have several names for
+            one image, such as for one picture under two names; None where each image has one name.
     """
 
     source: str
@@ -112,6 +114,7 @@ class Pairs:
     source_captions: list[str] | None = None
     verified: NDArray[np.bool_] | None = None
     row_ids: list[str] | None = None
+    own_names: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -143,6 +146,13 @@ class Pairs:
             has = f"its further columns are {quoted(self.columns)}" if self.columns else "it has no further columns"
             raise InputError(f"{self.source}: has no column {name!r} with {holds}; {has}")
         return self.columns[name]
+
+    def image_name(self, pair: int) -> str:
+        """Return the name of a pair's image, as the pair's own record has it; empty for no image."""
+        row = int(self.image_of[pair])
+        moved = self.true_image_of is not None and self.true_image_of[pair] not in (row, -1)
+        own = "" if self.own_names is None or moved else self.own_names[pair]
+        return own or (self.names[row] if row >= 0 else "")
 
     def ids(self, *splits: str) -> Ints:
         """Return the ids of the pairs in these splits (default: train, dev, test and added), ascending, (n,)."""

@@ -185,7 +185,7 @@ def origin_of_pairs(pairs: Pairs) -> Origin:
 
     def rows() -> Iterator[Cells]:
         for pair, (caption, row) in enumerate(zip(pairs.captions, pairs.image_of.tolist(), strict=True)):
-            roles = {"image": pairs.names[row] if row >= 0 else "", "caption": caption, "split": split_of[row]}
+            roles = {"image": pairs.image_name(pair), "caption": caption, "split": split_of[row]}
             yield {**roles, **{name: values[pair] for name, values in columns.items()}}
 
     return Origin([*names, *columns], "caption", rows)

@@ -113,7 +113,7 @@ class Scorer:
         pair, new = ids[table["pair"].to_numpy() - first], self.encoded.pairs
         columns = {
             "pair": pa.array(pair),
-            "image": pa.array([new.names[row] for row in new.image_of[pair]]),
+            "image": pa.array([new.image_name(row) for row in pair.tolist()]),
             "suggested_from_pair": pa.compute.if_else(pa.compute.less(source, first), source, None),
         }
         for name, values in columns.items():
@@ -185,6 +185,7 @@ def joined_pairs(pairs: Pairs, new: Pairs) -> Pairs:
         seen_in_training=np.concatenate([pairs.trained, np.zeros(len(new), np.bool_)]),
         source_rows=None,
         source_captions=None,
+        own_names=None,
     )
 
 
@@ -260,6 +261,7 @@ def _part(new: Pairs, ids: Ints) -> Pairs:
         image_of=owner.astype(np.int64),
         split=new.split[ids],
         columns={name: [values[pair] for pair in ids] for name, values in new.columns.items()},
+        own_names=None,
     )
 
 

@@ -158,7 +158,7 @@ def clear_lapsed_decisions(folder: Path, pairs: Pairs) -> int:
     ids = table["pair"].to_numpy()
     changed = _differ(table["given_caption"].to_pylist(), [pairs.captions[pair] for pair in ids.tolist()])
     if pairs.row_ids is not None:  # else a pair with another image is another pair
-        given, names = table["image"].to_pylist(), [pairs.names[row] for row in pairs.image_of[ids].tolist()]
+        given, names = table["image"].to_pylist(), [pairs.image_name(pair) for pair in ids.tolist()]
         short = without_folders([sorted(set(given)), sorted(set(names))])
         changed |= _differ(image_names(given, short), image_names(names, short))
     decisions = Decisions(folder, pairs.ids())

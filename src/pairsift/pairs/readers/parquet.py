@@ -202,6 +202,7 @@ def images_of(file: pq.ParquetFile, layout: Layout, store: Store, place: str) ->
         place: What stands before the number of a row in the names of images that have none.
     """
     images: list[Embedded] = []
+    firsts: dict[Path | None, Embedded] = {}  # rows without a name that show one picture have the name of the first
     column = file.schema_arrow.names[layout.names.index(layout.image)]
     for batch in file.iter_batches(IMAGE_ROWS, columns=[column]):
         for cell in batch.column(0).to_pylist():
@@ -212,7 +213,8 @@ def images_of(file: pq.ParquetFile, layout: Layout, store: Store, place: str) ->
             elif is_text(data) and not holds_image(data):
                 images.append(Embedded("", None))
             else:
-                images.append(store.add(data, name or f"{place}row {len(images) + 1}"))
+                image = store.add(data, name or f"{place}row {len(images) + 1}")
+                images.append(image if name else firsts.setdefault(image.file, image))
     return images
 
 
