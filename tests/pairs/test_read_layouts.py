@@ -58,7 +58,7 @@ def test_folder_without_pairs_says_what_is_there(tmp_path):
     touch(tmp_path, "a.jpg", "list.csv")
     line = refused(tmp_path)
     assert "found 1 images, other files: 1 .csv; the captions of x.jpg have to be in a file of the same name" in line
-    assert line.endswith("or read one of the tables there: 'list.csv'")
+    assert line.endswith("or read one of its tables: 'list.csv'")
     assert "found 0 images" in refused(tmp_path / "a.jpg", reader="folder")
 
 
@@ -190,8 +190,8 @@ def test_images_without_a_caption_are_counted(tmp_path):
 
 
 def test_registry_names():
-    names = ["table", "folder", "shards", "flickr8k", "coco", "karpathy", "nuswide", "precomp", "now", "embeddings"]
-    assert list(READERS) == names
+    names = ["table", "folder", "shards", "flickr8k", "coco", "karpathy", "chinese_clip", "nuswide", "precomp", "now"]
+    assert list(READERS) == [*names, "embeddings"]
     assert all(callable(reader) for reader in READERS.values())
 
 

@@ -155,4 +155,4 @@ def test_a_text_of_a_spreadsheet_is_checked_before_anything_slow(tmp_path):
 def test_the_text_files_of_images_are_no_tables(tmp_path):
     (tmp_path / "a.txt").write_text("a caption")
     (tmp_path / "b.csv").write_text("image,caption")
-    assert refused(tmp_path).endswith("read one of its tables instead: 'b.csv'")
+    assert refused(tmp_path).endswith("found 0 images, other files: 1 .txt, 1 .csv; read one of its tables: 'b.csv'")

@@ -35,6 +35,10 @@ READERS: Registry[Reader] = Registry(
             "pairsift.pairs.readers.annotations:read_karpathy",
             "a file of Karpathy's splits: images with filename, perhaps filepath, split and sentences' raw text",
         ),
+        "chinese_clip": Entry(
+            "pairsift.pairs.readers.chinese_clip:read_chinese_clip",
+            "Chinese-CLIP: a folder of train_imgs.tsv (id, base64) and train_texts.jsonl (text, image_ids), and others",
+        ),
         "nuswide": Entry(
             "pairsift.pairs.readers.nuswide:read_nuswide",
             "NUS-WIDE: Flickr/ with ImageList/Imagelist.txt (Train-, Test-) and NUS_WID_Tags/All_Tags.txt",

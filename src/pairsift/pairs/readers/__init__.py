@@ -10,6 +10,7 @@ from typing import Literal
 from pairsift.errors import InputError
 from pairsift.pairs import READERS
 from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.readers.chinese_clip import is_chinese_clip
 from pairsift.pairs.readers.embeddings import is_embeddings
 from pairsift.pairs.readers.folders import IMAGE_SUFFIXES, is_flickr8k
 from pairsift.pairs.readers.nuswide import is_nuswide
@@ -23,13 +24,15 @@ from pairsift.source_path import is_pattern, places_of, require_path, require_so
 
 SEVERAL = {"table", "shards"}  # readers of sources of several files
 BUILT_IN = frozenset(READERS)
-WITHOUT_FOLDER = ("folder", "shards", "precomp", "now", "embeddings")  # readers whose images are not named by paths
+# Readers whose images are not named by paths.
+WITHOUT_FOLDER = ("folder", "shards", "chinese_clip", "precomp", "now", "embeddings")
 
 LAYOUTS = {
     "now": is_now,
     "precomp": is_precomp,
     "nuswide": is_nuswide,
     "flickr8k": is_flickr8k,
+    "chinese_clip": is_chinese_clip,
     "embeddings": is_embeddings,
     "shards": is_shards,
 }

@@ -331,14 +331,15 @@ def _nothing(path: Path, images: Sequence[ImageFile], files: Sequence[Path]) -> 
     """Return the error of a folder without an image that has a caption: what is there, and what helps."""
     kinds = Counter(file.suffix.lower() for file in files if file.suffix.lower() not in IMAGE_SUFFIXES)
     others = ", ".join(f"{count} {kind or 'without an extension'}" for kind, count in kinds.most_common(4))
-    line = f"{path}: found {len(images)} images, {f'other files: {others}' if others else 'no other files'}; "
-    line += f"the captions of x.jpg have to be in a file of the same name: x{', x'.join(TEXT_SUFFIXES)} or x.json"
+    line = f"{path}: found {len(images)} images, {f'other files: {others}' if others else 'no other files'}"
+    if images:
+        line += f"; the captions of x.jpg have to be in a file of the same name: x{', x'.join(TEXT_SUFFIXES)} or x.json"
     problem = next((f"{image.name}: {image.problem}" for image in images if image.problem), "")
     if problem:
         return f"{line}; {problem}"
     tables = [file.name for file in files if file.suffix.lower() in TABLES and file.parent == path]
     if tables:
-        return f"{line}; or read one of the tables there: {quoted(tables, 4)}"
+        return f"{line}; {'or ' * bool(images)}read one of its tables: {quoted(tables, 4)}"
     place = path.absolute()
     for folder in subfolders(place.parent) if images else []:
         if any((folder / images[0].name).with_suffix(suffix).is_file() for suffix in TEXT_SUFFIXES):
