@@ -1,5 +1,7 @@
 """Tables of decisions, and the verb that records them."""
 
+import codecs
+import csv
 import json
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from pairsift.marker import write_marker
 from pairsift.pairs.pairs import Pairs
 from pairsift.review.decision_file import read_decisions
 from pairsift.review.decisions import Decision, Decisions
-from pairsift.table import pair_table
+from pairsift.table import pair_table, write_csv
 
 TABLE = pa.table(
     {
@@ -78,6 +80,43 @@ def test_a_caption_can_be_named_by_its_pair(tmp_path):
         Decision(3, "replace", "=a cat", 7),  # the caption itself, which a spreadsheet would take for a formula
         Decision(5, "keep"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("page", "captions"),
+    [
+        ("utf-8-sig", ["Zürich — 日本", "дом", "- café 😀"]),
+        ("cp1252", ["Zürich – café №", "l’œuvre “déjà”", "- naïve 😀"]),
+        ("cp932", ["日本の猫 😀", "犬と木", "- 赤い車"]),
+        ("cp936", ["一只猫", "红色的汽车", "- 树 é"]),
+        ("cp1251", ["кошка", "собака", "- дом 日本"]),
+        ("cp1250", ["žluťoučký kůň", "příliš", "- Łódź"]),
+    ],
+)
+def test_a_copy_that_a_spreadsheet_saved_gives_its_decisions_and_new_captions(tmp_path, page, captions):
+    """A spreadsheet saves a code page, a question mark for what it lacks, and other separators and line ends."""
+    table = TABLE.slice(0, 3).set_column(1, "given_caption", pa.array(captions))
+    write_csv(tmp_path / "suspects.csv", table, marked=True)
+    assert (tmp_path / "suspects.csv").read_bytes().startswith(codecs.BOM_UTF8)
+    with (tmp_path / "suspects.csv").open(encoding="utf-8-sig", newline="") as stream:
+        rows = [*csv.reader(stream)]
+    news = ["", captions[1], rows[3][1]]  # the third is copied from the table, with its apostrophe
+    with (tmp_path / "saved.csv").open("w", encoding=page, errors="replace", newline="") as stream:
+        writer = csv.writer(stream, delimiter=";")
+        writer.writerow([*rows[0], "decision", "new_caption"])
+        writer.writerows([*row, "Drop" if not new else "Replace", new] for row, new in zip(rows[1:], news, strict=True))
+    expected = [caption.encode(page, "replace").decode(page) for caption in captions]
+    assert read_decisions(tmp_path / "saved.csv", table) == [
+        Decision(7, "drop"),
+        Decision(3, "replace", expected[1]),
+        Decision(5, "replace", expected[2]),
+    ]
+
+
+def test_a_new_caption_whose_encoding_cannot_be_told_is_refused(tmp_path):
+    (tmp_path / "mine.csv").write_bytes(b"pair,decision,new_caption\n3,replace," + "犬と木".encode("cp932"))
+    with pytest.raises(InputError, match=r"line 2: new_caption holds characters whose encoding cannot be told .* save"):
+        read_decisions(tmp_path / "mine.csv", TABLE)
 
 
 @pytest.mark.parametrize(

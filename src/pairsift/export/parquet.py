@@ -27,8 +27,9 @@ def write_same_parquet(part: Path, origin: Origin, records: Selection, extra: Ma
     assert origin.file is not None
     with pq.ParquetFile(origin.file, buffer_size=BUFFER, pre_buffer=False) as file:
         schema = _schema(file.schema_arrow, origin, extra)
-        with pq.ParquetWriter(part, schema, compression=_compression(file)) as writer:
-            for group in _groups(file, _Rows(origin, records, extra, schema)):
+        n_rows = IMAGE_ROWS if any(has_bytes(kind) or is_binary(kind) for kind in schema.types) else TEXT_ROWS
+        with pq.ParquetWriter(part, schema, compression=_compression(file), write_batch_size=n_rows) as writer:
+            for group in _groups(file, _Rows(origin, records, extra, schema), n_rows):
                 writer.write_table(group)
 
 
@@ -50,13 +51,18 @@ def _compression(file: pq.ParquetFile) -> str:
     return "none" if name == "uncompressed" else name
 
 
-def _groups(file: pq.ParquetFile, rows: _Rows) -> Iterator[pa.Table]:
-    """Yield the row groups to write: those of the source, cut where they would be large in memory."""
-    has_images = any(has_bytes(kind) or is_binary(kind) for kind in file.schema_arrow.types)
+def _groups(file: pq.ParquetFile, rows: _Rows, n_rows: int) -> Iterator[pa.Table]:
+    """Yield the row groups to write: those of the source, cut where they would be large in memory.
+
+    Args:
+        file: The source.
+        rows: What becomes of its rows.
+        n_rows: Rows that are read at once.
+    """
     for group in range(file.num_row_groups):
         batches: list[pa.RecordBatch] = []
         size = 0
-        for batch in file.iter_batches(IMAGE_ROWS if has_images else TEXT_ROWS, row_groups=[group]):
+        for batch in file.iter_batches(n_rows, row_groups=[group]):
             batches.append(rows.kept(batch))
             size += batches[-1].nbytes
             if size >= GROUP_BYTES:

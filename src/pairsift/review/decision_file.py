@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from pairsift.errors import InputError
-from pairsift.pairs.readers.rows import MissingColumn, Row, find_column
+from pairsift.pairs.readers.rows import MissingColumn, Row, SourceTable, find_column
 from pairsift.pairs.readers.tables import FORMATS, read_separated
 from pairsift.pairs.records import Columns
 from pairsift.pairs.same_pairs import numbered
-from pairsift.pairs.text import as_text, quoted
+from pairsift.pairs.text import UNREADABLE, as_text, quoted, undecodable
 from pairsift.review.decisions import Decision, Decisions
-from pairsift.spreadsheet import plain
+from pairsift.spreadsheet import code_page, harmless, original_text, plain
 from pairsift.table import read_pairs
 
 CELLS = ["pair", "given_caption", "suggested_from_pair"]
@@ -47,7 +47,8 @@ def read_decisions(path: Path, table: pa.Table) -> list[Decision]:
     if missing := {"pair", "decision"} - {name.strip().lower() for name in rows.names}:
         raise InputError(f"{path}: has no column {min(missing)}; {NEEDED}")
     judged = {row["pair"]: row for row in table.select(CELLS).to_pylist()}
-    return [decision for row in rows.rows if (decision := _decision(row, rows.names, judged)) is not None]
+    page = code_page(_known_cells(rows, judged))
+    return [decision for row in rows.rows if (decision := _decision(row, rows.names, judged, page)) is not None]
 
 
 def decisions_of_run(folder: Path, table: pa.Table) -> tuple[dict[str, list[Decision]], int]:
@@ -85,8 +86,25 @@ def _keys(table: pa.Table) -> dict[Hashable, int]:
     return dict(zip(numbered(zip(rows["image"], rows["given_caption"], strict=True)), rows["pair"], strict=True))
 
 
-def _decision(row: Row, names: list[str], judged: Mapping[Any, Mapping[str, Any]]) -> Decision | None:
+def _known_cells(table: SourceTable, judged: Mapping[Any, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the captions in a copy of our table as they were read, and as we wrote them."""
+    pair, given = (find_column(table.names, (name,)) for name in ("pair", "given_caption"))
+    if pair is None or given is None:
+        return
+    for row in table.rows:
+        text = as_text(row.cells.get(pair)).strip()
+        if text.isdecimal() and int(text) in judged:
+            yield as_text(row.cells.get(given)), harmless(judged[int(text)]["given_caption"])
+
+
+def _decision(row: Row, names: list[str], judged: Mapping[Any, Mapping[str, Any]], page: str | None) -> Decision | None:
     """Return the decision of a row, or None for a row without one.
+
+    Args:
+        row: The row.
+        names: Names of all columns.
+        judged: Rows of the run's table by the id of the pair.
+        page: Code page of text that is not UTF-8, if it is known.
 
     Raises:
         InputError: The row cannot be used.
@@ -96,7 +114,7 @@ def _decision(row: Row, names: list[str], judged: Mapping[Any, Mapping[str, Any]
 
     def cell(*columns: str) -> str:
         name = find_column(names, columns)
-        return "" if name is None else as_text(row.cells.get(name)).strip()
+        return "" if name is None else original_text(as_text(row.cells.get(name)), page).strip()
 
     choice, caption, reason = cell("decision").lower(), plain(cell("new_caption")), cell("reason").lower() or None
     if not choice:
@@ -104,6 +122,8 @@ def _decision(row: Row, names: list[str], judged: Mapping[Any, Mapping[str, Any]
     decision = Decision(_id(row, cell("pair")), choice, reason=reason)  # type: ignore[arg-type]
     if choice != "replace":
         return decision
+    if undecodable(caption):
+        raise InputError(f"{row.where}: new_caption {UNREADABLE}")
     source = _id(row, cell("from_pair")) if cell("from_pair") else None
     if not caption and source is None:
         source = judged.get(decision.pair, {}).get("suggested_from_pair")
