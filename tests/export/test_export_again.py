@@ -18,6 +18,7 @@ from PIL import Image
 import pairsift
 from pairsift.export.cleaned import export
 from pairsift.export.selection import choose_pairs
+from pairsift.export.separated import Style, listed
 from pairsift.pairs.records import Columns
 from pairsift.pairs.source_rows import read_origin
 from pairsift.review.decisions import Decision, Decisions
@@ -158,6 +159,32 @@ def test_kept_rows_of_any_csv_are_copied(rows, separator, quoting, line_end, enc
         captions = [pairs.captions[k] for k in used if k not in dropped]
         captions[0] = 'new, "one"; here'
         assert pairsift.load(out).captions == captions
+
+
+@pytest.mark.parametrize(
+    ("style", "row", "values"),
+    [
+        (Style(",", '"', "\\"), r'a,"say \"hi\", you",""', ["a", 'say "hi", you', ""]),
+        (Style("\t", ""), '"a"\tb "q"\t', ['"a"', 'b "q"', ""]),
+        (Style("|", "", "\\"), r'"a"|b\|c|\\', ['"a"', "b|c", "\\"]),
+        (Style(";", '"', spaced=True), 'a; "x;y"; z', ["a", "x;y", "z"]),
+        (Style(",", "'"), "'a,b','it''s',", ["a,b", "it's", ""]),
+        (Style(","), '"a ""b""","x\ny",5" long', ['a "b"', "x\ny", '5" long']),
+    ],
+)
+def test_fields_of_any_style_are_told_and_written_alike(style, row, values):
+    fields = style.fields(row)
+    assert [style.value(field) for field in fields] == values
+    new = "a \"b\"; c, d|e 'f' \\"
+    written = style.separator.join(style.written(new, field) for field in fields)
+    assert [style.value(field) for field in style.fields(written)] == [new] * len(fields)
+    quoted = [bool(style.quote) and field.lstrip(" ").startswith(style.quote) for field in fields]
+    assert all(field.lstrip(" ").startswith(style.quote) for field, is_so in zip(style.fields(written), quoted, strict=True) if is_so)
+
+
+@pytest.mark.parametrize(("old", "new"), [("['x', 'y']", "['a', 'é']"), ('["x"]', '["a", "é"]'), ("x | y", "a | é")])
+def test_a_list_of_captions_in_a_cell_keeps_its_notation(old, new):
+    assert listed(["a", "é"], old) == new
 
 
 def test_the_rows_of_a_json_array_keep_their_text(place):

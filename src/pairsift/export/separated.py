@@ -12,11 +12,11 @@ from typing import NamedTuple
 from pairsift.export.selection import Selection
 from pairsift.export.source_text import LINE_ENDS, SourceText, end_of_row, kept_lines, read_lines
 from pairsift.pairs.readers.rows import unique
-from pairsift.pairs.readers.tables import SEPARATORS
-from pairsift.pairs.source_rows import Cells, Origin
+from pairsift.pairs.source_rows import Cells, KeptRow, Origin
 from pairsift.pairs.text import as_text
 
-EVIDENCE = 10_000  # rows with quotes or backslashes that tell how a file is quoted
+SEPARATORS = (",", "\t", ";", "|")
+EVIDENCE = 1000  # rows with quotes or backslashes that tell how a file is quoted
 
 
 class Style(NamedTuple):
@@ -49,10 +49,10 @@ class Style(NamedTuple):
 
     def _field(self) -> str:
         separator, quote, escape = map(re.escape, (self.separator, self.quote, self.escape))
-        if not quote:
-            return f"[^{separator}]*"
         escaped = f"|{escape}." if escape else ""
         plain = f"(?:[^{separator}{escape}]{escaped})*"
+        if not quote:
+            return plain
         space = " *" if self.spaced else ""
         return f"{space}{quote}(?:[^{quote}{escape}]|{quote}{quote}{escaped})*{quote}{plain}|{plain}"
 
@@ -67,11 +67,12 @@ class Style(NamedTuple):
     def written(self, value: str, like: str) -> str:
         """Return a value as a field, in quotes where it needs them or where the field in its place has them."""
         if not self.quote:
-            return re.sub(f"[\r\n{re.escape(self.separator)}]+", " ", value)
+            special = f"[\r\n{re.escape(self.escape + self.separator)}]"
+            return re.sub(special, lambda match: self.escape + match[0] if self.escape else " ", value)
         is_quoted = like.lstrip(" ").startswith(self.quote)
         space = like[: len(like) - len(like.lstrip(" "))] if self.spaced else ""
-        special = self.separator, self.quote, self.escape or self.quote, *LINE_ENDS
-        if not is_quoted and not any(character in value for character in special):
+        characters = (self.separator, self.quote, self.escape or self.quote, *LINE_ENDS)
+        if not is_quoted and not any(character in value for character in characters):
             return space + value
         for character in filter(None, (self.escape, self.quote)):
             value = value.replace(character, (self.escape or character) + character)
@@ -81,7 +82,7 @@ class Style(NamedTuple):
 STYLES = [
     Style(separator, quote, escape, spaced)
     for quote, escape, spaced in (
-        *(('"', "", False), ('"', "\\", False), ("", "", False), ('"', "", True), ('"', "\\", True)),
+        *(('"', "", False), ('"', "\\", False), ("", "", False), ("", "\\", False), ('"', "", True), ('"', "\\", True)),
         *(("'", "", False), ("'", "\\", False)),
     )
     for separator in SEPARATORS
@@ -113,7 +114,7 @@ def same_rows(origin: Origin, records: Selection, extra: Mapping[str, list[objec
             return None
         for row in kept:
             if row.changes:
-                written[row.row] = source.encode(rows.edited(row.row, row.changes, names, style))
+                written[row.row] = source.encode(rows.edited(row, names, style))
         if names:
             source = rows.with_names(names, style)
     return kept_lines(source, list(origin.starts), written)
@@ -133,29 +134,32 @@ class _Rows:
         return "".join(self.source.texts[start - 1 : end])
 
     def style(self) -> Style | None:
-        """Return the first style in which all rows that tell have the cells that were read; None for none."""
+        """Return the style in which most of the rows that tell have the cells that were read; None if none has."""
         names = self.origin.names
         read = ((row, cells) for row, cells in enumerate(self.origin.rows()) if len(cells) == len(names))
         texts = ((self.text(row), cells) for row, cells in read)
         telling = (row for number, row in enumerate(texts) if not number or re.search(r"[\"'\\]", row[0]))
         evidence = list(islice(telling, EVIDENCE))
-        return next((style for style in STYLES if all(_fits(style, *row, names) for row in evidence)), None)
+        counts = [sum(_fits(style, *row, names) for row in evidence) for style in STYLES]
+        return STYLES[counts.index(max(counts))] if any(counts) else None
 
-    def edited(self, row: int, changes: Cells, names: list[str], style: Style) -> str:
-        """Return the text of a row with changed cells, and with the cells of new columns behind the others."""
-        text = self.text(row)
+    def edited(self, row: KeptRow, names: list[str], style: Style) -> str:
+        """Return the text of a row with changed cells, and with the cells of new columns behind the others.
+
+        A row of another style, which a person may have typed, is written in the style of the others.
+        """
+        text, ours = self.text(row.row), self.origin.names
         body = text.rstrip(LINE_ENDS)
-        fields = style.fields(body)
-        assert fields is not None
-        for name, cell in changes.items():
-            if name in self.origin.names:
-                place = self.origin.names.index(name)
-                old = style.value(fields[place])
-                fields[place] = style.written(
-                    listed(cell, old) if isinstance(cell, list) else as_text(cell), fields[place]
-                )
+        fields = style.fields(body) or []
+        if len(fields) != len(ours):
+            fields = [style.written(as_text(row.cells.get(name)), "") for name in ours]
+        for place, name in enumerate(ours):
+            if name in row.changes:
+                cell, old = row.changes[name], fields[place]
+                new = listed(cell, style.value(old)) if isinstance(cell, list) else as_text(cell)
+                fields[place] = style.written(new, old)
         last = fields[-1]
-        fields += [style.written(as_text(changes.get(name)), last) for name in names]
+        fields += [style.written(as_text(row.changes.get(name)), last) for name in names]
         return style.separator.join(fields) + text[len(body) :]
 
     def with_names(self, names: list[str], style: Style) -> SourceText:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pairsift.errors import InputError
 from pairsift.export.cleaned import TABLES, folder_of_names
+from pairsift.pairs.readers import choose
 from pairsift.pairs.readers.shards import is_shards
 from pairsift.pairs.same_pairs import images_elsewhere
 from pairsift.runs.config import Config, from_tree
@@ -61,14 +62,15 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
     is_file = export.is_file()
     images = (folder_of_names(pairs, export) or data.image_folder) if is_file else None
     columns = {"image_column": data.image_column, "caption_column": data.caption_column}
-    if export.suffix.lower() not in TABLES or pairs.noise is not None:  # planted noise is exported with our names
+    is_table = export.suffix.lower() in TABLES or (export.suffix.lower() == ".json" and choose(export) == "table")
+    if not is_table or pairs.noise is not None:  # planted noise is exported with our names
         columns = dict.fromkeys(columns)
     changed = {
         "source": str(export),
         "out": str(out or run.folder.with_name(f"{run.folder.name}-cleaned")),
         "reader": None,
         "image_folder": None if images is None else str(images),
-        "id_column": data.id_column if export.suffix.lower() in TABLES else None,
+        "id_column": data.id_column if is_table else None,
         "text_file": None if is_file or is_shards(export) else "lines",
         "noise": 0.0,
         "noise_index": None,
