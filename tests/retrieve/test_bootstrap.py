@@ -58,6 +58,15 @@ def test_captions_of_an_image_are_drawn_together():
     assert (found["t2i_r1"] == found["i2t_r1"]).all()
 
 
+def test_copies_of_an_image_are_drawn_together():
+    """Four images of two pictures, all right or all wrong: no resample has a share between 0, 1/2 and 1."""
+    image_of, rank = np.arange(4), np.array([0, 50, 0, 50])
+    ranks = Ranks(image_of, 4, rank, rank)
+    found = resampled_recall([ranks], image_of, 200, picture=np.array([0, 1, 0, 1]))
+    assert set(found["i2t_r1"][0]) == set(found["t2i_r1"][0]) == {0.0, 50.0, 100.0}
+    assert set(resampled_recall([ranks], image_of, 200)["i2t_r1"][0]) > {0.0, 50.0, 100.0}
+
+
 def test_a_system_does_not_differ_from_itself(image_of):
     ranks = system(1, image_of, 9)
     for values in resampled_recall([ranks, ranks], image_of, SAMPLES).values():

@@ -53,7 +53,7 @@ def cases(draw):
     return np.array(flat, np.float32).reshape(n_images, len(owner)), owner, np.array(picture), np.array(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases(), st.integers(1, 8), st.booleans())
 def test_measures_match_walks_down_lists_of_distinct_items_for_any_chunk(case, chunk, keep):
     scores, owner, picture, text = case
@@ -68,15 +68,15 @@ def test_measures_match_walks_down_lists_of_distinct_items_for_any_chunk(case, c
     assert found.strict() == pytest.approx(recall(alone))
 
 
-@settings(max_examples=100, deadline=None)
-@given(cases(), st.lists(st.integers(0, 3), min_size=7, max_size=7))
-def test_where_nothing_is_equal_both_protocols_agree(case, _):
+@settings(max_examples=50, deadline=None)
+@given(cases())
+def test_where_nothing_is_equal_both_protocols_agree(case):
     scores, owner, *_ = case
     found = ranked(scores, owner, np.arange(len(scores)), np.arange(len(owner)))
     assert found.measures() == found.strict()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(cases(), st.integers(1, 8))
 def test_a_second_copy_of_every_pair_changes_no_recall(case, chunk):
     scores, owner, picture, text = case

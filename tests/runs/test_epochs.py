@@ -9,7 +9,8 @@ from pairsift.methods import METHODS
 from pairsift.methods.npc import NPCEpochs
 from pairsift.methods.pc2 import PC2, PC2Epochs
 from pairsift.methods.plain import TrainEpochs
-from pairsift.runs.config import read_config
+from pairsift.methods.sift import SiftEpochs
+from pairsift.runs.config import configure, read_config
 from pairsift.runs.fit import fit
 
 pytestmark = pytest.mark.slow
@@ -49,6 +50,22 @@ def test_a_schedule_in_proportion_is_kept_exactly():
     assert PC2Epochs(warmup=5, clean=25, all=25).scaled(11) == PC2Epochs(warmup=1, clean=5, all=5)
     assert NPCEpochs(warmup=0, train=5).scaled(3) == NPCEpochs(warmup=0, train=3)
     assert PC2Epochs(warmup=1, clean=98, all=1).scaled(3) == PC2Epochs(warmup=1, clean=1, all=1)
+
+
+@pytest.mark.parametrize("method", ["plain", "crossfit", "oracle", "sift", "rcl", "rince"])
+@pytest.mark.parametrize("matcher", ["two_tower", "vse", "clip"])
+def test_methods_that_need_no_warm_up_train_for_a_single_epoch(method, matcher, tmp_path):
+    planned = lengths(configure(tmp_path, method=method, matcher=matcher, epochs=1).method)
+    assert planned[:2] == [0, 1] and sum(planned) == 1
+
+
+def test_phases_that_can_be_spared_go_one_after_the_other():
+    whole = SiftEpochs(warmup=1, train=4, taught=4)
+    assert [whole.scaled(total).lengths() for total in (1, 2, 3)] == [
+        {"warmup": 0, "train": 1, "taught": 0},
+        {"warmup": 1, "train": 1, "taught": 0},
+        {"warmup": 1, "train": 1, "taught": 1},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,9 @@ def choice_flags() -> list[Flag]:
         ),
         flag("matcher", "NAME", "Kind of matcher (pairsift list matchers).", MATCHER, list(MATCHERS)),
         flag(
-            "epochs", "N", "Total number of epochs; the method's phases are scaled to it, and each keeps at least one."
+            "epochs",
+            "N",
+            "Total number of epochs; the method's phases are scaled to it, and each that it needs keeps at least one.",
         ),
         flag("loss", "NAME", "Ranking loss; by default the matcher's or the preset's.", None, list(RANKING_LOSSES)),
         flag("preset", "NAME", "Preset of the method; by default the preset that suits the matcher."),

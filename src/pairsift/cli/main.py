@@ -260,10 +260,15 @@ def evaluate(
     from pairsift.runs.run import Run
 
     given = Answers.read(*answers) if answers else None
-    recall = Run(run, source=source, progress=not quiet).evaluate(split, folds, given)
-    print(recall_table({split: recall}), recall_table({split: recall}, MORE), sep="\n\n")
+    opened = Run(run, source=source, progress=not quiet)
+    if given is not None:
+        found, notes, content = opened.evaluate(split, folds, given), [], {}
+    else:
+        recall = opened.recall(split, folds)
+        found, notes, content = recall.views, recall.notes, {"strict": {split: recall.strict}}
+    print(recall_table({split: found}), recall_table({split: found}, MORE), *notes, sep="\n\n")
     if file:
-        write_json(file, {split: recall})
+        write_json(file, {split: found, **content})
 
 
 @verbs.command()

@@ -56,6 +56,9 @@ def print_summary(folder: Path, metrics: Mapping[str, object], worst: Sequence[M
     recall = {name: metrics[name] for name in ("test", "test_matching", "dev") if name in metrics}
     if recall:
         print(recall_table({name: {"ensemble": views["ensemble"]} for name, views in recall.items()}))  # type: ignore[index]
+    notes: Mapping[str, Sequence[str]] = metrics.get("recall_notes", {})  # type: ignore[assignment]
+    for note in dict.fromkeys(note for name in recall for note in notes.get(name, ())):
+        print(f"note: {note}")
     best: Mapping[str, object] = metrics.get("best", {})  # type: ignore[assignment]
     if best.get("model") == "linear":
         print("kept: a linear model, which finds as much on dev as the networks of any epoch, or more")

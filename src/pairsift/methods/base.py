@@ -115,7 +115,12 @@ class Epochs(Options):
     """The lengths of a method's phases: each field that `lengths` names is a number of epochs.
 
     `--epochs` scales them. A method has them in its field `epochs`.
+
+    Attributes:
+        spare: Names of the phases that are left out, the first one first, where `--epochs` is fewer than the phases.
     """
+
+    spare: ClassVar[tuple[str, ...]] = ()
 
     def lengths(self) -> dict[str, int | None]:
         """Return the length of each phase by the name of its field; None where it is left open."""
@@ -124,15 +129,22 @@ class Epochs(Options):
     def scaled(self, total: int) -> Self:
         """Scale the phases in proportion to a total number of epochs; a phase of at least one epoch keeps one.
 
+        Where there are fewer epochs than phases, phases that the method can do without are left out.
+
         Raises:
-            InputError: There are fewer epochs than phases, or no phase has any.
+            InputError: There are fewer epochs than phases that the method needs, or no phase has any.
         """
         lengths = {name: int(length or 0) for name, length in self.lengths().items()}
         phases = {name: length for name, length in lengths.items() if length > 0}
         if not phases:
             raise InputError("has no phase to scale: give its phases epochs instead")
-        if total < len(phases):
-            raise InputError(f"needs at least {len(phases)}, one for each of {', '.join(phases)}")
+        needed = [name for name in phases if name not in self.spare] or [*phases]
+        if total < len(needed):
+            raise InputError(f"needs at least {len(needed)}, one for each of {', '.join(needed)}")
+        for name in self.spare:
+            if total < len(phases) and name in phases:
+                lengths[name] = 0
+                del phases[name]
         shares = {name: total * length / sum(phases.values()) for name, length in phases.items()}
         scaled = dict.fromkeys(phases, 1)
         for _ in range(total - len(phases)):

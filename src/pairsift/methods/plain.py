@@ -19,6 +19,8 @@ DEFAULT_EPOCHS = 7  # epochs after the warm-up where the number of pairs is not 
 class TrainEpochs(Epochs):
     """The phases of methods that train on all pairs throughout."""
 
+    spare: ClassVar[tuple[str, ...]] = ("warmup",)
+
     warmup: int = Field(
         default=5,
         ge=0,

@@ -28,6 +28,8 @@ class SiftEpochs(TrainEpochs):
     pairs, new networks learned less from teachers that train longer.
     """
 
+    spare: ClassVar[tuple[str, ...]] = ("taught", "warmup")
+
     train: int | None = Field(
         default=40,
         ge=0,
@@ -55,8 +57,7 @@ class SiftEpochs(TrainEpochs):
         """Return warm-up, training, and a last phase that teaches new networks; it is empty for few pairs."""
         epochs = self._filled(setting)
         if self.total is not None:
-            phases = sum(length is not None and length > 0 for length in epochs.lengths().values())
-            epochs = (epochs if self.total >= phases else epochs.replaced(taught=0)).scaled(self.total)
+            epochs = epochs.scaled(self.total)
         warmup, train = super(SiftEpochs, epochs).phases(setting)
         may_end = [length is None and self.total is None for length in (self.train, self.taught)]
         taught = Phase("taught", epochs.taught or 0, restarts=True, may_end=may_end[1])

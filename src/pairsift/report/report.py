@@ -151,6 +151,7 @@ def _retrieval(findings: Findings) -> Section | None:
         "kind": "retrieval",
         "title": "Retrieval",
         "splits": splits,
+        "notes": [note for notes in findings.metrics.get("recall_notes", {}).values() for note in notes],
         "flagged": flagged,
         "held_out": int(rows.sum()),
     }

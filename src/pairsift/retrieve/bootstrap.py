@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pairsift.arrays import Ints, Reals
-from pairsift.retrieve.ranks import Ranks
+from pairsift.retrieve.equal import EqualRanks
+from pairsift.retrieve.ranks import KS, Ranks
 
 LEVEL = 0.95  # share of the resamples between the ends of an interval
 SEED = 0
@@ -46,7 +47,12 @@ def draw_images(n_images: int, samples: int, seed: int = SEED) -> Iterator[Ints]
 
 
 def resampled_recall(
-    systems: Sequence[Ranks], image_of: Ints, samples: int, seed: int = SEED, ks: tuple[int, ...] = (1, 5, 10)
+    systems: Sequence[Ranks | EqualRanks],
+    image_of: Ints,
+    samples: int,
+    seed: int = SEED,
+    ks: tuple[int, ...] = KS,
+    picture: Ints | None = None,
 ) -> dict[str, Reals]:
     """Return the recall of several systems on the same resampled images, in percent.
 
@@ -59,6 +65,7 @@ def resampled_recall(
         samples: Number of resamples.
         seed: Seed of the resamples.
         ks: The ranks to count, as in `recall`.
+        picture: Number of the picture of each image, (n_images,): copies are drawn together. By default all differ.
 
     Returns:
         An array (n_systems, samples) for every key of `recall`.
@@ -69,18 +76,20 @@ def resampled_recall(
     n_images = len(systems[0].i2t)
     if any(len(one.i2t) != n_images or len(one.t2i) != len(image_of) or one.i2t.min() < 0 for one in systems):
         raise ValueError("the systems need ranks for the same images and captions, and every image needs a caption")
-    sizes = np.stack([np.ones(n_images), np.bincount(image_of, minlength=n_images)], 1)
-    hits = np.stack([_hits(one, image_of, ks) for one in systems], 1).reshape(n_images, -1)
+    picture = np.arange(n_images) if picture is None else picture
+    n_pictures = int(picture.max()) + 1
+    sizes = np.stack([np.bincount(picture), np.bincount(picture[image_of], minlength=n_pictures)], 1)
+    hits = np.stack([_hits(one, picture, image_of, ks) for one in systems], 1).reshape(n_pictures, -1)
     shares = np.empty((samples, len(systems), 2, len(ks)))
-    for sample, drawn in zip(shares, draw_images(n_images, samples, seed), strict=True):
+    for sample, drawn in zip(shares, draw_images(n_pictures, samples, seed), strict=True):
         sample[:] = 100 * (drawn @ hits).reshape(sample.shape) / (drawn @ sizes)[:, None]
     keys = [f"{direction}_r{k}" for direction in ("i2t", "t2i") for k in ks]
     columns = shares.reshape(samples, len(systems), -1).transpose(2, 1, 0)
     return {**dict(zip(keys, columns, strict=True)), "rsum": columns.sum(0)}
 
 
-def _hits(ranks: Ranks, image_of: Ints, ks: tuple[int, ...]) -> Reals:
-    """Return the number of queries of each image with a correct item among the first K, (n_images, 2, len(ks))."""
-    images = [ranks.i2t < k for k in ks]
-    captions = [np.bincount(image_of, ranks.t2i < k, len(ranks.i2t)) for k in ks]
-    return np.asarray(np.stack([*images, *captions], 1).reshape(len(ranks.i2t), 2, len(ks)), np.float64)
+def _hits(ranks: Ranks | EqualRanks, picture: Ints, image_of: Ints, ks: tuple[int, ...]) -> Reals:
+    """Return the number of queries of each picture with a correct item among the first K, (n_pictures, 2, len(ks))."""
+    images = [np.bincount(picture, ranks.i2t < k) for k in ks]
+    captions = [np.bincount(picture[image_of], ranks.t2i < k, len(images[0])) for k in ks]
+    return np.asarray(np.stack([*images, *captions], 1).reshape(len(images[0]), 2, len(ks)), np.float64)

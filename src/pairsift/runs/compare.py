@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from pairsift.arrays import Bools, Ints
+from pairsift.arrays import Bools, Ints, text_numbers
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.same_pairs import images_elsewhere, shared_pairs
 from pairsift.retrieve.bootstrap import LEVEL, SEED, Estimate, draw_images, resampled_recall
-from pairsift.retrieve.ranks import recall
+from pairsift.retrieve.equal import EqualItems, EqualRanks, recall_notes
 from pairsift.runs.config import flattened
+from pairsift.runs.recall import pictures
 from pairsift.runs.run import Run, open_run
 from pairsift.source_path import require_source
 from pairsift.table import detection
@@ -92,9 +93,10 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
     """Compare finished runs on the pairs of a split that all of them have.
 
     A pair is the same in two runs if an image of the same name has the same caption. All runs rank the shared images
-    and captions alone, by their ensembles. Intervals are quantiles over resamples of the images, each drawn with all
-    its captions; differences to the first run are taken within each resample. The seed is fixed. The intervals hold the
-    chance in the choice of images, not the chance of another training seed.
+    and captions alone, by their ensembles; copies of an image are one item, and so are equal captions. Intervals are
+    quantiles over resamples of the pictures, each drawn with all its captions; differences to the first run are taken
+    within each resample. The seed is fixed. The intervals hold the chance in the choice of images, not the chance of
+    another training seed.
 
     Args:
         runs: At least two runs, or their folders.
@@ -117,8 +119,11 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
     ids = _shared(collections, split)
     images, place = np.unique(collections[0].image_of[ids[0]], return_inverse=True)
     owner = place.astype(np.int64)
-    ranks = [run.ranks(own, owner) for run, own in zip(opened, ids, strict=True)]
-    recalls, resampled = [recall(one) for one in ranks], resampled_recall(ranks, owner, samples)
+    texts = text_numbers([collections[0].captions[pair] for pair in ids[0]])
+    items = EqualItems.make(pictures(opened[0].prepared, opened[0].config.cache, split)[images], texts)
+    ranks = [run.ranks(own, owner, items) for run, own in zip(opened, ids, strict=True)]
+    recalls = [one.measures() for one in ranks]
+    resampled = resampled_recall(ranks, owner, samples, picture=items.picture)
     compared = []
     for k, (run, pairs) in enumerate(zip(opened, collections, strict=True)):
         measured = {key: Estimate.make(recalls[k][key], values[k]) for key, values in resampled.items()}
@@ -132,6 +137,7 @@ def compare(runs: Sequence[Run | str | Path], split: str = "test", samples: int 
         compared.append(ComparedRun(str(run.folder), *sizes, measured, difference, rate, suspects, judged, detected))
     whole = [run.prepared.pairs for run in opened]  # also the other splits, where an image may have gone
     notes = _notes(compared, whole, split, len(images), len(ids[0]))
+    notes += _equal_items(opened, split, ranks)
     notes += [note for run in opened[1:] if (note := _cleaning(opened[0], run)) is not None]
     notes += [note for run in opened if (note := _spot_checked(run)) is not None]
     differing = _differing([flattened(run.config.tree()) for run in opened])
@@ -184,6 +190,15 @@ def _notes(
             )
     if n_images < FEW_IMAGES:
         notes.append(f"With only {n_images} images the intervals are rough, and rather too narrow.")
+    return notes
+
+
+def _equal_items(runs: Sequence[Run], split: str, ranks: Sequence[EqualRanks]) -> list[str]:
+    """Return notes on what copies of images, equal captions and ties change in the recall of each run."""
+    notes = []
+    for run, one in zip(runs, ranks, strict=True):
+        said = recall_notes(split, one.items, one.measures(), one.strict(), one.ties())
+        notes += [f"{run.folder}: {note}" for note in said]
     return notes
 
 

@@ -30,7 +30,6 @@ from pairsift.pairs.changes import read_stored_pairs, write_stored_pairs
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.pairs import Pairs
 from pairsift.progress import begin_stage, run_clock, write
-from pairsift.retrieve.gallery import evaluate
 from pairsift.run_folder import (
     CONFIG,
     FRONT,
@@ -48,6 +47,7 @@ from pairsift.runs.features import ngrams_help
 from pairsift.runs.job import job_of
 from pairsift.runs.judge import Judge, of_training
 from pairsift.runs.prepare import Prepared, prepare, require_possible
+from pairsift.runs.recall import pictures, recall_metrics
 from pairsift.runs.run import Run
 from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
 from pairsift.runs.text_encoding import WITH_NGRAMS
@@ -98,7 +98,7 @@ def fit(  # noqa: PLR0913
         train: Options of the training loop.
         out: The run's folder; by default runs/<source>-<method>.
         preset: Name of the preset; by default the preset that suits the matcher.
-        epochs: Total number of epochs. The method's phases are scaled to it, and each keeps at least one epoch.
+        epochs: Total number of epochs. The method's phases are scaled to it, and each that it needs keeps at least one.
         detect: Options of the detector, which finds the mismatched pairs; by default as they are shipped.
         resume: Whether to continue an unfinished run in the folder; `"unchanged"` to continue it with the pairs that
             are as they were, where the source has changed since.
@@ -180,12 +180,16 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     judgement, training = _judged(config, run)
     after_evidence = time.monotonic()
     begin_stage("training")
-    job = job_of(config, prepared, folder, *training, progress)
+    picture = pictures(prepared, config.cache, "dev", "test")
+    job = replace(job_of(config, prepared, folder, *training, progress), picture=picture)
     trainer = trainer_of(replace(job, require_held=claim.require_held))
     trainer.run(resume=True)
     begin_stage("recall and report")
     _write_trained(trainer, folder)
-    recall = _recall(trainer, prepared) if config.has_recall else {}
+    recall = {}
+    if config.has_recall:
+        with autocast_context(trainer.device, options):
+            recall = recall_metrics([network.matcher for network in trainer.networks], prepared, picture)
     best = {"epoch": trainer.position.best_epoch, "dev_rsum": trainer.position.best_rsum}
     model = "untrained" if config.method.starts_linear else "linear" if trainer.keeps_linear else "networks"
     facts: dict[str, Any] = {"best": {**best, "model": model}}
@@ -222,25 +226,6 @@ def _judged(config: Config, run: Run) -> tuple[Judgement, tuple[Prior, Likeness]
     begin_stage("judging the training pairs alone")
     of_train = of_train or Judge(training, folder, config, progress)
     return judgement, (of_train.prior(known or of_train.judge()), of_train.likeness())
-
-
-def _recall(trainer: Trainer | Apart, prepared: Prepared) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the recall on test and dev, and on the truly matching test pairs where noise was planted there."""
-    matchers = [network.matcher for network in trainer.networks]
-    with autocast_context(trainer.device, trainer.job.options):
-        recall = {name: evaluate(matchers, prepared.features, prepared.pairs, name) for name in ("test", "dev")}
-        if (matching := _matching_test(prepared.pairs)) is not None:
-            recall["test_matching"] = evaluate(matchers, prepared.features, matching, "test")
-    return recall
-
-
-def _matching_test(pairs: Pairs) -> Pairs | None:
-    """Return the pairs with only the truly matching ones in test. None if there are none, or no noise in test."""
-    if pairs.noise is None or pairs.noise.splits == "train":
-        return None
-    split = pairs.split.astype("<U7")
-    split[pairs.mismatched() & (split == "test")] = "unused"
-    return replace(pairs, split=split) if "test" in split else None
 
 
 def _write_trained(trainer: Trainer | Apart, folder: Path) -> None:

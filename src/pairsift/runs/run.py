@@ -27,8 +27,8 @@ from pairsift.pairs.readers import choose, load
 from pairsift.progress import write
 from pairsift.report.report import write_report
 from pairsift.retrieve.answers import Answers
-from pairsift.retrieve.gallery import evaluate, ranks_of_views
-from pairsift.retrieve.ranks import Ranks
+from pairsift.retrieve.equal import EqualItems, EqualRanks, Recall
+from pairsift.retrieve.gallery import equal_ranks_of_views, evaluate
 from pairsift.review import Decisions
 from pairsift.review.spot_check import SpotCheck, SpotResult
 from pairsift.run_folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, read_metrics, require_finished, weights
@@ -45,6 +45,7 @@ from pairsift.runs.prepare import (
     matcher_factory,
     reopen,
 )
+from pairsift.runs.recall import recall_of
 from pairsift.runs.scoring import Scorer, require_new_table, score_to
 from pairsift.runs.skipped import list_skipped, write_skipped
 from pairsift.runs.source_changes import (
@@ -163,6 +164,8 @@ class Run:
 
         In percent these are R@1, R@5 and R@10 both ways (`i2t_r1`, ...), their sum `rsum`, mAP@R and R-precision
         (`i2t_map_at_r`, `i2t_r_precision`). `i2t_median_rank` is the median rank of the first right answer, from 1.
+        Copies of an image count as one image, and captions with equal text as one caption; `recall` also gives the
+        papers' protocol.
 
         Args:
             split: `train`, `dev` or `test`.
@@ -174,9 +177,25 @@ class Run:
         """
         if answers is not None and folds != 1:
             raise InputError("right answers lie among all images: leave folds out where answers are given")
+        if answers is None:
+            return self.recall(split, folds).views
         pairs = self.pairs_of(split)
         with self._mixed():
-            return evaluate(self.matchers, self.prepared.features, pairs, split, folds, answers)
+            return evaluate(self.matchers, self.prepared.features, pairs, split, answers=answers)
+
+    def recall(self, split: str = "test", folds: int = 1) -> Recall:
+        """Return the measures of `evaluate`, the same by the papers' protocol, and what the difference comes from.
+
+        Args:
+            split: `train`, `dev` or `test`.
+            folds: As for `evaluate`.
+
+        Raises:
+            InputError: There is no such split, or it has no usable pairs.
+        """
+        self.pairs_of(split)
+        with self._mixed():
+            return recall_of(self.matchers, self.prepared, self.config.cache, split, folds)
 
     def pairs_of(self, split: str) -> Pairs:
         """Return the pairs of this split, by their ids; the other pairs are unused.
@@ -196,16 +215,17 @@ class Run:
             raise InputError(f"{pairs.source} has no usable pairs in {split} any more: choose another split")
         return pairs.only(split)
 
-    def ranks(self, ids: Ints, owner: Ints) -> Ranks:
+    def ranks(self, ids: Ints, owner: Ints, items: EqualItems) -> EqualRanks:
         """Return the ranks of the ensemble for each of some images and captions as a query, among these alone.
 
         Args:
             ids: Ids of the pairs, (n,).
             owner: Number of the image of each pair among the images to rank, from 0 without gaps, (n,).
+            items: What these images and captions are.
         """
         rows = self.prepared.pairs.image_of[ids[np.unique(owner, return_index=True)[1]]]
         with self._mixed():
-            return ranks_of_views(self.matchers, self.prepared.features, rows, ids, owner)[0]
+            return equal_ranks_of_views(self.matchers, self.prepared.features, rows, ids, owner, items)[0]
 
     def pairs(self) -> pa.Table:
         """Return all judged pairs, worst first, with the columns of `pairs.parquet`.

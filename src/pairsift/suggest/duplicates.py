@@ -23,7 +23,7 @@ VAGUE_IMAGES = 5  # smallest number of images of a vague caption
 CHANCE = 1e-3  # probability below which it is no chance that so many pairs of a caption look mismatched
 
 
-def same_pictures(thumbnails: Floats, group: Ints) -> Ints:
+def same_pictures(thumbnails: Floats, group: Ints, looks: float = LOOKS) -> Ints:
     """Return the group of copies of each image, (n,), numbered from 0.
 
     Two images are copies if their thumbnails have a correlation of at least 0.99: pictures that were resized or
@@ -33,11 +33,12 @@ def same_pictures(thumbnails: Floats, group: Ints) -> Ints:
     Args:
         thumbnails: Cells of each image, (n, d).
         group: Group of near-duplicates of each image by the encoder's vectors, (n,).
+        looks: Smallest correlation where these vectors are no near-duplicates.
     """
     cells, place = np.unique(thumbnails, axis=0, return_inverse=True)
     place = place.ravel()
     unit = unit_rows(cells - cells.mean(1, keepdims=True))
-    links = np.concatenate([_links(unit, LOOKS), *_links_in_groups(place, group, unit)])
+    links = np.concatenate([_links(unit, looks), *_links_in_groups(place, group, unit)])
     return np.unique(_components(links, len(cells))[place], return_inverse=True)[1].astype(np.int64)
 
 

@@ -26,7 +26,7 @@ from pairsift.match.base import Matcher
 from pairsift.methods.base import Method, peer
 from pairsift.pairs.pairs import Pairs
 from pairsift.progress import part_of_stage, progress, write_sometimes
-from pairsift.retrieve.gallery import evaluate
+from pairsift.retrieve.gallery import evaluate, evaluate_equal
 from pairsift.steps import Batch, Network, Observation, Phase, Prior, Request, Setting, Step, Term
 from pairsift.train.batches import Gatherer, Likeness, cut, steps
 from pairsift.train.checkpoint import pack, read_tensors, unpack, with_prefix, write_tensors
@@ -44,6 +44,8 @@ class Job:
     """The parts of a training run.
 
     `linear` turns a new matcher into a linear model, which competes with the networks on dev; None where there is none.
+    `picture` has the number of the picture of each image: copies are one item in the recall on dev, and so are equal
+    captions; with None it is the papers' protocol.
     `require_held` is called before anything is written: it raises an error where another process writes the folder.
     """
 
@@ -59,6 +61,7 @@ class Job:
     likeness: Likeness | None = None
     linear: Callable[[Matcher], None] | None = None
     require_held: Callable[[], None] = lambda: None
+    picture: Ints | None = None
 
 
 @dataclass
@@ -353,8 +356,10 @@ class Trainer:
         if not self.has_dev:
             return {"rsum": 0.0}
         with autocast_context(self.device, self.job.options):
-            matchers = [network.matcher for network in networks]
-            return evaluate(matchers, self.job.features, self.job.pairs, "dev")["ensemble"]
+            dev = [network.matcher for network in networks], self.job.features, self.job.pairs, "dev"
+            if self.job.picture is None:
+                return evaluate(*dev)["ensemble"]
+            return evaluate_equal(*dev, self.job.picture).views["ensemble"]
 
     def _keep_if_best(self, networks: Sequence[Network], epoch: int, dev: Mapping[str, float]) -> None:
         """Write the networks' weights where their recall on dev is the best so far; epoch -1 is before all training."""
