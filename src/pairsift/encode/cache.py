@@ -37,10 +37,10 @@ def encode_pairs(
     """Encode all images and captions, or open the result of an earlier call with the same data and encoders.
 
     The arrays are memory-mapped .npy files: float32 for vectors, float16 for regions and tokens (which take many times
-    the space), int32 for ids. Their keys are the encoder (weights and preprocessing), the decoding, and the
-    images' paths, sizes and modification times, or the captions' text. Neither splits nor planted noise matter. An image file with the same
-    content as in an earlier call is not encoded again. A call that was killed continues where it stopped. Two
-    simultaneous calls on the same data do the work once.
+    the space), int32 for ids. Their keys are the encoder (weights and preprocessing), the decoding, and the images'
+    paths, sizes and modification times, or the captions' text. Neither splits nor planted noise matter. An image file
+    with the same content as in an earlier call is not encoded again. A call that was killed continues where it stopped.
+    Two simultaneous calls on the same data do the work once.
 
     Args:
         pairs: The pairs. An image is encoded if a pair that is not skipped points at it.

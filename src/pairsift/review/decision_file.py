@@ -15,8 +15,9 @@ from pairsift.pairs.readers.tables import FORMATS, read_separated
 from pairsift.pairs.records import Columns
 from pairsift.pairs.same_pairs import numbered
 from pairsift.pairs.text import UNREADABLE, as_text, quoted, undecodable
+from pairsift.review.code_pages import code_page, original_text
 from pairsift.review.decisions import Decision, Decisions
-from pairsift.spreadsheet import code_page, harmless, original_text, plain
+from pairsift.spreadsheet import harmless, plain
 from pairsift.table import read_pairs
 
 CELLS = ["pair", "given_caption", "suggested_from_pair"]

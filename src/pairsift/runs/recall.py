@@ -56,7 +56,7 @@ def pictures(prepared: Prepared, cache: Path | None, *splits: str) -> Ints:
 def _equal_features(table: Table, rows: Ints) -> Ints:
     """Return the number of the features of each of these images, the same for equal ones, (n,)."""
     known: dict[bytes, int] = {}
-    numbers = []
+    numbers: list[int] = []
     for start in range(0, len(rows), ROWS):
         for values in table.batch(rows[start : start + ROWS]).values.numpy():
             key = blake2b(values.tobytes()).digest()

@@ -112,7 +112,7 @@ def _near_links(points: Floats, unit: Floats, rows: Ints, others: Ints, tree: cK
     near = tree.query(points[rows], NEAREST, distance_upper_bound=reach)[1]
     place, column = np.nonzero(near < len(others))
     one, other = rows[place], others[near[place, column]]
-    return np.stack([one, other], 1)[np.einsum("nd,nd->n", unit[one], unit[other]) >= least]
+    return np.asarray(np.stack([one, other], 1)[(unit[one] * unit[other]).sum(1) >= least], np.int64)
 
 
 def _links_in_groups(place: Ints, group: Ints, unit: Floats) -> Iterator[Ints]:

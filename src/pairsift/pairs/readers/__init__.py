@@ -9,10 +9,11 @@ from typing import Literal
 
 from pairsift.errors import InputError
 from pairsift.pairs import READERS
+from pairsift.pairs.image_files import IMAGE_SUFFIXES
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers.chinese_clip import is_chinese_clip
 from pairsift.pairs.readers.embeddings import is_embeddings
-from pairsift.pairs.readers.folders import IMAGE_SUFFIXES, is_flickr8k
+from pairsift.pairs.readers.folders import is_flickr8k
 from pairsift.pairs.readers.nuswide import is_nuswide
 from pairsift.pairs.readers.precomp import is_now, is_precomp
 from pairsift.pairs.readers.shards import is_shards
