@@ -202,8 +202,10 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> P
     splits = np.array([split_of.get(row, SKIPPED) for row in rows], dtype="<U7")  # room for `skipped`
     splits[[skip.pair for skip in skipped]] = SKIPPED
     names = dict.fromkeys(name for record in listing.records for name in record.extra)
-    own_names = [printable(record.image) if row >= 0 else "" for record, row in zip(listing.records, rows, strict=True)]
-    has_others = any(row >= 0 and name != image_names[row] for name, row in zip(own_names, rows, strict=True))
+    placed = list(zip(listing.records, rows, strict=True))
+    own_names = None
+    if any(row >= 0 and record.image != checks.firsts[row].image for record, row in placed):
+        own_names = [printable(record.image) if row >= 0 else "" for record, row in placed]
     if features is not None:
         features = replace(features, rows=np.array([record.row for record in checks.firsts], dtype=np.int64))
     description = (
@@ -223,7 +225,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> P
         description=one_line(printable(description), 1000),
         skipped=tuple(skipped),
         features=features,
-        own_names=own_names if has_others else None,
+        own_names=own_names,
     )
 
 
