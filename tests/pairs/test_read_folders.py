@@ -4,6 +4,8 @@ import json
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,8 +18,10 @@ from pairsift.pairs.options import DataOptions
 from pairsift.pairs.readers import load
 from pairsift.pairs.readers.folders import read_folder
 from pairsift.pairs.records import Columns
+from pairsift.runs.cleaned import cleaned_config
 from pairsift.runs.config import configure
 from pairsift.runs.prepare import read_pairs
+from pairsift.runs.run import Run
 
 NAMES = [f"{letter}.jpg" for letter in "abcdef"]
 LONG_LINE = "The image shows a wide valley with a river that winds between meadows. " * 4
@@ -296,3 +300,15 @@ def test_a_run_reads_text_files_as_its_option_says(tmp_path, text_file):
     source = with_texts(tmp_path / "source", FLICKR)
     config = configure(source, out=tmp_path / "run", data=DataOptions(text_file=text_file))
     assert len(read_pairs(config).pairs) == (9 if text_file == "whole" else 27)
+
+
+@pytest.mark.parametrize(("export", "text_file"), [("folder", "lines"), ("mine-shards", None), ("mine.csv", None)])
+def test_an_exported_folder_has_a_caption_a_line(tmp_path, export, text_file):
+    """Whatever the text files of the source were, the folder that a run writes is read as it was written."""
+    config = configure(with_texts(tmp_path / "source", PARAGRAPHS), out=tmp_path, data=DataOptions(text_file="whole"))
+    run = SimpleNamespace(config=config, prepared=read_pairs(config), folder=tmp_path / "run")
+    if export.endswith(".csv"):
+        write_table(tmp_path / export, ["image", "caption"], [])
+    else:
+        touch(tmp_path / export, "0.tar" if text_file is None else "0.jpg")
+    assert cleaned_config(cast("Run", run), tmp_path / export).data.text_file == text_file

@@ -74,11 +74,13 @@ def find_images(base: Path, names: Iterable[str]) -> tuple[dict[str, Place], str
 def image_root(roots: Sequence[Path], names: Sequence[str]) -> Path | None:
     """Return the folder that contains most of the images as they are named, the first one of equals.
 
-    If none contains any, this is the first one that contains an image in a way of `find_images`; or None.
+    If none contains any, this is the one with most files of these names, whatever folders the names have, or else the
+    first one that contains an image in another way of `find_images`; or None.
     """
-    counts = [_n_contained(root, names) for root in roots]
-    if any(counts):
-        return roots[counts.index(max(counts))]
+    lasts = {"".join(_split(name)[0][-1:]) for name in names}
+    for counts in ([_n_contained(root, names) for root in roots], [len(lasts & _names_in(root)) for root in roots]):
+        if any(counts):
+            return roots[counts.index(max(counts))]
     for root in roots:
         for start in range(0, len(names), 1000):
             if any_file(find_images(root, names[start : start + 1000])[0].values()):
