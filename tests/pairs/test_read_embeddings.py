@@ -225,7 +225,7 @@ IMAGES, TEXTS = aligned(N)
         (rewrite("text.npy", np.array([[{}]] * N)), "is no whole .npy file of numbers"),
         (rewrite("text.npy", np.asfortranarray(TEXTS)), "is stored column by column"),
         (lambda folder: (folder / "text.npy").write_bytes((folder / "text.npy").read_bytes()[:-9]), "is no whole .npy"),
-        (lambda folder: (folder / "captions.csv").write_text("text\n" + '"stray\n' * 11),
+        (lambda folder: (folder / "captions.csv").write_text("text,shelf\n" + "stray\n" * 11),
          "captions.csv: has 11 rows and image.npy has 12; row i of both must belong to pair i; "
          "captions.csv line 2 "),
     ],

@@ -101,12 +101,13 @@ def test_bad_rows_are_skipped_and_told(tmp_path):
 def test_a_stray_quote_costs_one_row(tmp_path):
     touch(tmp_path, *IMAGES)
     lines = ["image,caption,note", 'a.jpg,"open,1', "b.jpg,two,2", 'c.jpg,"three",3', "d.jpg,four,4"]
-    lines += ['a.jpg,"open again,5', 'b.jpg,"five" feet,6', ""]
+    lines += ['a.jpg,"open again,5', 'b.jpg,"five" feet,6', *(f'{name},"one, two",7' for name in IMAGES), ""]
     (tmp_path / "x.csv").write_text("\n".join(lines))
     pairs = load(tmp_path / "x.csv")
     assert pairs.captions[1:4] == ["two", "three", "four"]
-    assert pairs.captions[5] == "five feet"
+    assert pairs.captions[5:] == ['"five" feet', *["one, two"] * 4]
     assert pairs.ids("skipped").tolist() == [0, 4]
+    assert "quotes that do not follow the dialect, read as they are: 1" in pairs.description
 
 
 def test_json_lines_with_bad_records(tmp_path):

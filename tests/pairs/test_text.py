@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pair_sources import refused, touch
 from pairsift.errors import InputError
 from pairsift.pairs.readers import load
-from pairsift.pairs.readers.tables import BEGINNING, check_columns
+from pairsift.pairs.readers.separated import BEGINNING
+from pairsift.pairs.readers.tables import check_columns
 from pairsift.pairs.records import Columns
 from pairsift.pairs.text import decode, how_read, undecodable
 

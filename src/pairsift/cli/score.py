@@ -17,8 +17,11 @@ from pairsift.cli.shared import RUN, SOURCE, in_words
 @click.option("--image-column", metavar="NAME", help="Image column of a table.")
 @click.option("--caption-column", metavar="NAME", help="Caption column of a table, or field of shards.")
 @click.option("--image-folder", metavar="PATH", help="Folder that relative image paths start from.")
+@click.option(
+    "--quotes", type=click.Choice(["csv", "backslash", "none"]), help="How quotes are marked in a CSV or TSV."
+)
 @SOURCE
-def score(
+def score(  # noqa: PLR0913, PLR0917
     run: Path,
     new: str,
     out: Path,
@@ -26,6 +29,7 @@ def score(
     image_column: str | None,
     caption_column: str | None,
     image_folder: str | None,
+    quotes: str | None,
     source: str | None,
 ) -> None:
     """Judge new pairs by a finished run.
@@ -38,5 +42,5 @@ def score(
 
     opened = Run(run, source=source)
     columns = {"image_column": image_column, "caption_column": caption_column, "image_folder": image_folder}
-    rows = opened.score(new, out, reader=reader, **columns)
+    rows = opened.score(new, out, reader=reader, quotes=quotes, **columns)
     print(f"{out}: {in_words(rows)}")

@@ -33,6 +33,11 @@ class DataOptions(Options):
         description="Whether each line of a text file beside an image is a caption (lines), or the file as a whole; by "
         "default the files decide, and the console says how.",
     )
+    quotes: Literal["csv", "backslash", "none"] | None = Field(
+        default=None,
+        description="How quotes are marked in a CSV or TSV file: doubled (csv), by a backslash, or not at all, as "
+        "plain characters (none); by default, all rows together show it.",
+    )
     id_column: str | None = Field(
         default=None,
         description="Column with a unique value for each row. It identifies a pair after its image was renamed or "

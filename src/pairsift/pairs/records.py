@@ -100,6 +100,7 @@ class Columns:
         text_file: Whether the `lines` of a text file beside an image are captions, or the `whole`; None to tell by the
             files.
         needs_image: Whether a table must have an image column. Without one, its name is an empty string.
+        quotes: How quotes are marked in separated text: `csv`, `backslash` or `none`; None if the file shows it.
     """
 
     image: str | None = None
@@ -108,6 +109,7 @@ class Columns:
     cache: Path | None = None
     text_file: str | None = None
     needs_image: bool = True
+    quotes: str | None = None
 
 
 Reader = Callable[[Path, Columns], Listing]

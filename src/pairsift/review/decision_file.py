@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from pairsift.errors import InputError
 from pairsift.pairs.readers.rows import MissingColumn, Row, SourceTable, find_column
-from pairsift.pairs.readers.tables import FORMATS, read_separated
+from pairsift.pairs.readers.separated import read_separated
+from pairsift.pairs.readers.tables import FORMATS
 from pairsift.pairs.records import Columns
 from pairsift.pairs.same_pairs import numbered
 from pairsift.pairs.text import UNREADABLE, as_text, quoted, undecodable

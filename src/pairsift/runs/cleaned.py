@@ -72,6 +72,7 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "image_folder": None if images is None else str(images),
         "id_column": data.id_column if is_table else None,
         "text_file": None if is_file or is_shards(export) else "lines",
+        "quotes": None,
         "noise": 0.0,
         "noise_index": None,
         **columns,

@@ -65,7 +65,9 @@ def export_run(
     if pairs.noise is None:
         data = config.data
         images = None if data.image_folder is None else Path(data.image_folder)
-        columns = Columns(data.image_column, data.caption_column, images, config.cache, data.text_file)
+        columns = Columns(
+            data.image_column, data.caption_column, images, config.cache, data.text_file, quotes=data.quotes
+        )
         origin = read_origin(Path(config.source), data.reader, columns)
     else:
         origin = origin_of_pairs(pairs)

@@ -246,7 +246,7 @@ def read_pairs(config: Config) -> SourcePairs:
     """Read the pairs of a run's source, without noise."""
     data = config.data
     columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
-    places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.encode.cache}
+    places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.encode.cache, "quotes": data.quotes}
     shares = data.dev or 0.1, data.test or 0.1
     pairs = load(config.source, data.reader, data.split_seed, shares, **columns, **places, text_file=data.text_file)
     pairs = keep_images(with_row_ids(pairs, data.id_column), data.sizes, data.split_seed)

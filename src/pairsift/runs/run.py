@@ -319,6 +319,7 @@ class Run:
         image_column: str | None = None,
         caption_column: str | None = None,
         image_folder: str | Path | None = None,
+        quotes: str | None = None,
     ) -> int:
         """Judge new pairs, and write their table.
 
@@ -335,6 +336,7 @@ class Run:
             image_column: Image column of a table.
             caption_column: Caption column of a table.
             image_folder: Folder that relative image paths start from.
+            quotes: How quotes are marked in a CSV or TSV file, as in `load`.
 
         Returns:
             The number of pairs in the table.
@@ -348,7 +350,7 @@ class Run:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with only_writer(path):
-            columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column}
+            columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column, "quotes": quotes}
             text_file = self.config.data.text_file
             if text_file is not None and (reader or choose(Path(source))) == "folder":
                 columns["text_file"] = text_file

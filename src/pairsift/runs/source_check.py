@@ -25,4 +25,8 @@ def check_source(source: Path, options: Mapping[str, str]) -> None:
         from pairsift.pairs.readers.tables import check_columns
         from pairsift.pairs.records import Columns
 
-        check_columns(source, Columns(options.get("--image-column"), options.get("--caption-column")))
+        folder = options.get("--image-folder")
+        columns = Columns(
+            options.get("--image-column"), options.get("--caption-column"), None if folder is None else Path(folder)
+        )
+        check_columns(source, columns)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +18,7 @@ from pairsift.pairs.readers.embeddings import is_embeddings
 from pairsift.pairs.readers.folders import is_flickr8k
 from pairsift.pairs.readers.nuswide import is_nuswide
 from pairsift.pairs.readers.precomp import is_now, is_precomp
+from pairsift.pairs.readers.separated import is_separated
 from pairsift.pairs.readers.shards import is_shards
 from pairsift.pairs.readers.tables import FORMATS, PARQUET
 from pairsift.pairs.records import Columns, assemble
@@ -70,7 +73,7 @@ def choose(path: Path) -> str:
         text = read_text(path).content
         if text.lstrip().startswith("{") and '"images"' in text:
             return "coco" if '"annotations"' in text else "karpathy"
-    if suffix in FORMATS:
+    if suffix in FORMATS or is_separated(path, Columns()):
         return "table"
     raise InputError(
         f"{path}: no reader fits the extension '{suffix}'; it may be {', '.join(FORMATS)}, .tar or a folder, "
@@ -125,6 +128,7 @@ def load(  # noqa: PLR0913
     cache: str | Path | None = None,
     *,
     text_file: Literal["lines", "whole"] | None = None,
+    quotes: str | None = None,
 ) -> Pairs:
     """Read image-caption pairs.
 
@@ -150,6 +154,8 @@ def load(  # noqa: PLR0913
             `~/.cache/pairsift`.
         text_file: Whether each line of a text file beside an image is a caption, or the file as a whole; None to tell
             by the files.
+        quotes: How quotes are marked in a CSV or TSV file: `csv` (doubled), `backslash`, or `none` if they are plain
+            characters; by default, the rows of the file show it.
 
     Returns:
         The pairs; `description` says in one line what was read as image, caption and split.
@@ -171,7 +177,21 @@ def load(  # noqa: PLR0913
         if text_file is not None and name != "folder":
             raise InputError(f"the reader {name!r} takes no --text-file: leave it out")
         stored = None if cache is None else Path(cache)
-        listing = READERS.find(name)(path, Columns(image_column, caption_column, folder, stored, text_file))
-        return assemble(str(path), name, listing, None if shares is None else Draw(split_seed, *shares))
+        columns = Columns(image_column, caption_column, folder, stored, text_file, quotes=quotes)
+        with _no_collection():
+            listing = READERS.find(name)(path, columns)
+            return assemble(str(path), name, listing, None if shares is None else Draw(split_seed, *shares))
     except InputError as error:
         raise InputError(one_line(str(error), 1000)) from error
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Pause the search for cycles of objects, which takes longer than to read a million records that have none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

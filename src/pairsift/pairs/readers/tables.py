@@ -1,14 +1,8 @@
-"""The `table` reader: CSV, TSV, JSON lines and Parquet with a column of image files and a column of captions.
-
-A `.txt` file is read as CSV or TSV: spreadsheets write "Unicode text" into such a file, as UTF-16 with tabs.
-"""
+"""The `table` reader: CSV, TSV, JSON lines and Parquet with a column of image files and a column of captions."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,113 +13,16 @@ import pyarrow.parquet as pq
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
 from pairsift.pairs.image_files import walk
-from pairsift.pairs.readers.dialects import Dialect
 from pairsift.pairs.readers.parquet import read_parquet, read_parquet_files
 from pairsift.pairs.readers.rows import Roles, Row, SourceTable, one_caption_each, pick_columns, unique
+from pairsift.pairs.readers.separated import check_header, read_separated, without_number
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS, split_of_place
-from pairsift.pairs.text import as_text, decode, how_read, is_marked, one_line, quoted, read_bytes, read_text
+from pairsift.pairs.text import as_text, how_read, one_line, quoted, read_text
 from pairsift.source_path import places_of, root_of
 
 PARQUET = (".parquet", ".pq")
 FILE_NAMES = "the files' names"
-SEPARATORS = (",", "\t", ";", "|")
-BEGINNING = 2**20  # bytes that contain the whole first line of a table
-BEFORE_HEADER = re.compile(r"[\r\n]*(?:\"?sep=[^\w\r\n]\"?[\r\n]+)?", re.IGNORECASE)  # `sep=;` is for Excel
-
-
-class Lines:
-    """The lines of a text, read one record at a time; reading can restart from any line."""
-
-    def __init__(self, text: str) -> None:
-        self.lines = list(io.StringIO(text, newline=""))
-        self.position = 0
-
-    def record(self, separator: str, width: int | None = None) -> tuple[list[str], str]:
-        """Return the fields of the next record and its problem.
-
-        A stray quote would include the following lines in the record. A record of several lines that is wrong therefore
-        ends after its first line, and the next record starts at the second line.
-        """
-        start = self.position
-        reader = csv.reader(
-            map(self.lines.__getitem__, range(start, len(self.lines))), delimiter=separator, strict=True
-        )
-        try:
-            fields = next(reader)
-            self.position += reader.line_num
-        except csv.Error:
-            self.position = start + 1
-            line = self.lines[start].rstrip("\r\n") + "\n"
-            try:
-                fields = next(csv.reader([line], delimiter=separator))
-            except csv.Error as error:
-                return [], one_line(f"cannot be read as a row: {error}")
-            if fields[-1].endswith("\n"):
-                return [], "a quote is opened and not closed"
-        if fields and width is not None and len(fields) != width:
-            self.position = start + 1
-            return [], f"has {len(fields)} fields where the header has {width}"
-        return fields, ""
-
-
-def read_header(path: Path, text: str, columns: Columns) -> tuple[Lines, str, list[str]]:
-    """Return the lines of a table from its first row on, the separator, and the names of the columns.
-
-    Blank lines above the names are passed over, and the line `sep=;` that Excel reads. The separator is the one with
-    which the line of the names has an image column and a caption column.
-
-    Raises:
-        InputError: The line names no such columns with any separator, or there is none.
-    """
-    lines = Lines(text)
-    above = BEFORE_HEADER.match(text)
-    start = len(Lines(above[0]).lines) if above else 0
-    if start == len(lines.lines):
-        raise InputError(f"{path}: the file is empty")
-    candidates: list[tuple[bool, int, str, list[str], int]] = []
-    for separator in SEPARATORS:
-        lines.position = start
-        names, _ = lines.record(separator)
-        try:
-            pick_columns(path, names, columns)
-            fits = True
-        except InputError:
-            fits = False
-        candidates.append((fits, len(names), separator, names, lines.position))
-    _, _, separator, names, lines.position = max(candidates, key=lambda candidate: candidate[:2])
-    pick_columns(path, names, columns)
-    return lines, separator, unique(names)
-
-
-def read_separated(path: Path, columns: Columns) -> SourceTable:
-    """Read the rows of a CSV or TSV file; the line of the columns' names determines the separator."""
-    raw = read_bytes(path)
-    decoded = decode(raw, path)
-    lines, separator, names = read_header(path, decoded.content, columns)
-    head = "".join(lines.lines[: lines.position])
-    dialect = Dialect(
-        separator,
-        quoted=head.count('"') >= 2 * len(names),
-        terminator=line_end(head),
-        encoding=decoded.encoding,
-        marked=is_marked(raw),
-        head=head,
-    )
-    rows = []
-    while lines.position < len(lines.lines):
-        where = f"{path.name} line {lines.position + 1}"
-        fields, problem = lines.record(separator, len(names))
-        if problem:
-            rows.append(Row(where, {}, problem))
-        elif fields:
-            rows.append(Row(where, dict(zip(names, fields, strict=True))))
-    return SourceTable(names, rows, how_read([decoded]), dialect=dialect)
-
-
-def line_end(head: str) -> str:
-    """Return the line end of the text above the first row."""
-    return next((end for end in ("\r\n", "\n", "\r") if head.endswith(end)), "\n")
 
 
 def read_json_rows(path: Path, _: Columns) -> SourceTable:
@@ -167,10 +64,7 @@ def check_columns(path: Path, columns: Columns) -> None:
     suffix = path.suffix.lower()
     try:
         if FORMATS.get(suffix) is read_separated:
-            with path.open("rb") as stream:
-                beginning = stream.read(BEGINNING)
-            if beginning.strip() and b"\0" not in beginning:
-                read_header(path, decode(beginning, path).content, columns)
+            check_header(path, columns)
         elif suffix in PARQUET:
             pick_columns(path, unique(pq.read_schema(path).names), columns)
     except (OSError, pa.ArrowException):
@@ -208,14 +102,25 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     embedded = any(isinstance(row.cells.get(image), Embedded) for row in table.rows)
     has_lists = any(isinstance(row.cells.get(caption), list) for row in table.rows)
     rows = [caption_row for row in table.rows for caption_row in one_caption_each(row, caption)]
+    folder = columns.folder or base or root_of(path)
+    records, note = without_numbers([named_record(row, roles, table.names) for row in rows], folder)
     return Listing(
-        [named_record(row, roles, table.names) for row in rows],
+        records,
         image=f"column {image!r}{' (images within the file)' * embedded}",
         caption=f"column {caption!r}{' (lists of captions)' * has_lists}",
         split=f"column {split!r}" if split else FILE_NAMES if any(row.split for row in rows) else "",
-        reading=table.reading,
-        folder=columns.folder or base or root_of(path),
+        reading="; ".join(filter(None, (table.reading, note))),
+        folder=folder,
     )
+
+
+def without_numbers(records: list[Record], folder: Path) -> tuple[list[Record], str]:
+    """Return records with the names of images without the numbers of captions behind them, and a note on them."""
+    if not any("#" in record.image for record in records):
+        return records, ""
+    named = [replace(record, image=without_number(record.image, folder)) for record in records]
+    numbered = sum(new.image != old.image for new, old in zip(named, records, strict=True))
+    return named, f"image names with a number of the caption behind them (#0): {numbered}" if numbered else ""
 
 
 def read_rows(path: Path, columns: Columns) -> SourceTable:
