@@ -79,7 +79,8 @@ def read_separated(path: Path, columns: Columns) -> SourceTable:
         marked=is_marked(raw),
         head="".join(lines[:start]),
     )
-    return SourceTable(names, rows, "; ".join(filter(None, (note, choice, taken, how_read([text])))), dialect)
+    notes = note, choice, taken, how_read([text])
+    return SourceTable(names, rows, "; ".join(filter(None, notes)), dialect=dialect)
 
 
 def _all_quoted(lines: list[str], rows: list[Fields], quote: str) -> bool:
