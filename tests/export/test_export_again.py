@@ -179,8 +179,8 @@ def test_fields_of_any_style_are_told_and_written_alike(style, row, values):
     written = style.separator.join(style.written(new, field) for field in fields)
     assert [style.value(field) for field in style.fields(written)] == [new] * len(fields)
     quoted = [bool(style.quote) and field.lstrip(" ").startswith(style.quote) for field in fields]
-    fields_written = zip(style.fields(written), quoted, strict=True)
-    assert all(field.lstrip(" ").startswith(style.quote) for field, is_so in fields_written if is_so)
+    again = zip(style.fields(written), quoted, strict=True)
+    assert all(field.lstrip(" ").startswith(style.quote) for field, is_quoted in again if is_quoted)
 
 
 @pytest.mark.parametrize(("old", "new"), [("['x', 'y']", "['a', 'é']"), ('["x"]', '["a", "é"]'), ("x | y", "a | é")])

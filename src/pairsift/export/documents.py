@@ -101,8 +101,8 @@ def _coco_edits(text: str, records: Selection, extra: Extra) -> Iterator[Edit]:
     """Yield the edits of a file of COCO captions; images whose annotations are all dropped leave with them."""
     start = start_of(text)
     content: dict[str, Any] = json.loads(text)
-    keep = records.keep.tolist()
     annotations = _array(text, start, "annotations")
+    keep = records.keep.tolist()
     owners = [as_text(annotation.get("image_id")) for annotation in content["annotations"]]
     kept = {owner for owner, stays in zip(owners, keep, strict=True) if stays}
     gone = set(owners) - kept
