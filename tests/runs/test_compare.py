@@ -19,7 +19,6 @@ from pairsift.cli.summary import KEYS
 from pairsift.errors import InputError
 from pairsift.marker import write_marker
 from pairsift.pairs.same_pairs import shared_pairs
-from pairsift.retrieve import Ranks, recall
 from pairsift.retrieve.gallery import Gallery
 from pairsift.review import Decision
 from pairsift.runs.cleaned import cleaned_config
@@ -63,16 +62,20 @@ def cleaned(mine, place):
 
 
 def naive_recall(run, ids):
-    """Recall among the images and captions of these pairs, by definition, from the full matrix."""
+    """Recall among the images and the different captions of these pairs, by definition, from the full matrix."""
     pairs = run.prepared.pairs
     rows = np.unique(pairs.image_of[ids])
     gallery = Gallery.encode(run.matchers, run.prepared.features, rows, ids)
-    scores, right = gallery.block(np.arange(len(rows))), pairs.image_of[ids] == rows[:, None]
-    owner = right.argmax(0)
-    ahead = [int((scores[i][~right[i]] >= scores[i, t]).sum()) for t, i in enumerate(owner)]
-    t2i = [int((scores[:, t][~right[:, t]] >= scores[right[:, t], t]).sum()) for t in range(len(ids))]
-    found = recall(Ranks(owner, len(rows), np.array(ahead), np.array(t2i)))
-    return {key: found[key] for key in KEYS}
+    texts = [" ".join(pairs.captions[pair].casefold().split()) for pair in ids]
+    different = list(dict.fromkeys(texts))
+    scores = gallery.block(np.arange(len(rows)))[:, [texts.index(text) for text in different]]
+    having = [{row for row, text in zip(pairs.image_of[ids], texts, strict=True) if text == one} for one in different]
+    right = np.array([[row in images for images in having] for row in rows])
+    i2t = [(s[~own] >= s[own].max()).sum() for s, own in zip(scores, right, strict=True)]
+    t2i = [(s[~own] >= s[own].max()).sum() for s, own in zip(scores.T, right.T, strict=True)]
+    ranks = {"i2t": np.array(i2t), "t2i": np.array([t2i[different.index(text)] for text in texts])}
+    found = {f"{way}_r{k}": 100 * np.mean(ranks[way] < k) for way in ("i2t", "t2i") for k in (1, 5, 10)}
+    return {**found, "rsum": sum(found.values())}
 
 
 def test_a_run_does_not_differ_from_itself_and_has_its_recall(run):
