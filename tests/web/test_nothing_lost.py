@@ -357,6 +357,27 @@ def test_an_answer_is_recorded_once_whatever_was_lost_of_it(quiet_page, journal,
     assert valid(journal) == {0: "drop"} and len(journal.history()) == 1 and len(set(tries)) == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "told"),
+    [
+        (200, "text/html", "<h1>Log in</h1>", "200: a proxy answers"),  # after a session has ended
+        (404, "text/html", "<h1>Nothing here</h1>", "404: a proxy answers"),
+        (404, "application/json", '{"status": 404, "message": "Not Found"}', "404: a proxy answers"),
+        (404, "text/plain; charset=utf-8", "404 page not found", "404 page not found"),
+        (403, "text/plain; charset=utf-8", "requests of other sites are refused", "are refused"),
+    ],
+)
+def test_an_answer_of_a_proxy_is_none_of_the_server(quiet_page, journal, status, kind, body, told):
+    page = quiet_page
+    page.route("**/api/decisions", lambda route: route.fulfill(status=status, content_type=kind, body=body))
+    press(page, "d", 1)
+    page.wait_for_selector("#kept-answers:has-text('1 answer is not saved')")
+    assert told in page.inner_text("#kept-answers") and page.text_content("#kept-refused") == ""
+    page.unroute("**/api/decisions")
+    page.wait_for_selector("#kept", state="hidden")
+    assert valid(journal) == {0: "drop"}
+
+
 def test_a_full_disk_is_told_with_a_status_that_says_later(folder, monkeypatch):
     from fastapi.testclient import TestClient
 

@@ -55,7 +55,7 @@ let trouble = null; // why the last one did not reach the server
 
 function isRefused(error) {
   // The server has looked at the request and will not do it. All else may still reach it.
-  return error.status === 409 || error.status === 422 || error.status === 404;
+  return error.status === 409 || error.status === 422;
 }
 
 async function post({ body, key }) {
