@@ -134,7 +134,7 @@ def test_annotations_with_a_folder_of_images(tmp_path, layout, inside):
         "images": [{"id": at, "file_name": name} for at, name in enumerate(names)],
         "annotations": [{"id": at, "image_id": at, "caption": f"caption {at}"} for at in range(3)],
     }
-    karpathy = {"images": [{"filename": name, "sentences": [{"raw": name}]} for name in names]}
+    karpathy = {"images": [{"filename": name, "sentences": [{"raw": f"a thing {name[0]}"}]} for name in names]}
     file = tmp_path / "captions_val2014.json"
     file.write_text(json.dumps(coco if layout == "coco" else karpathy))
     if inside:

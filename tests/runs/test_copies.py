@@ -20,7 +20,7 @@ def test_copies_share_a_group_and_lost_images_have_none(tmp_path):
         large = Image.fromarray(cells).resize((400, 300), Image.Resampling.BICUBIC)
         large.save(tmp_path / f"{k}.png")
         large.resize((120, 90)).save(tmp_path / f"{k}-small.jpg", quality=50)
-        lines += [f"{k}.png,picture {k}", f"{k}-small.jpg,small picture {k}"]
+        lines += [f"{k}.png,scene {k}", f"{k}-small.jpg,small scene {k}"]
     (tmp_path / "mine.csv").write_text("\n".join(lines))
     pairs = pairsift.load(tmp_path / "mine.csv")
     prepared, judgement = SimpleNamespace(pairs=pairs), SimpleNamespace(group=None)

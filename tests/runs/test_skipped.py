@@ -6,7 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flat_options import fit
+from PIL import Image
 
+import pairsift
+from pairsift.pairs.options import DataOptions
 from pairsift.pairs.pairs import Pairs, Skip
 from pairsift.runs.skipped import skipped_line, write_skipped
 
@@ -40,6 +43,34 @@ def test_the_line_counts_pairs_and_names_the_list():
     assert pairs.n_skipped == 2
     line = skipped_line(pairs, Path("run/skipped.csv"))
     assert line == "2 of 4 pairs were skipped, the first: a: the image is broken; the full list: run/skipped.csv"
+
+
+def test_pairs_that_say_nothing_are_nobodys_evidence_and_listed(tmp_path, scenes):
+    with (scenes / "captions.csv").open(newline="") as stream:
+        records = [[f"{scenes}/images/{row['image']}", row["caption"]] for row in csv.DictReader(stream)][:150]
+    records = list({image: [image, caption] for image, caption in records}.values())
+    nothing = {2: "nan", 5: "IMG_4001.jpg", 8: "untitled"}
+    for row, caption in nothing.items():
+        records[row][1] = caption
+    Image.new("RGBA", (40, 40), (0, 0, 0, 0)).save(tmp_path / "clear.png")
+    icon = Image.new("RGBA", (40, 40), (0, 0, 0, 0))
+    icon.paste((255, 255, 255, 255), (10, 10, 30, 30))
+    icon.save(tmp_path / "icon.png")
+    records += [[str(tmp_path / "clear.png"), "a red cube"], [str(tmp_path / "icon.png"), "a white square"]]
+    with (tmp_path / "x.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([("image", "caption"), *records])
+    clear = len(records) - 2
+    run = pairsift.check(tmp_path / "x.csv", out=tmp_path / "run", progress=False)
+    assert set(range(len(records))) - set(run.pairs()["pair"].to_pylist()) == {*nothing, clear}
+    with (tmp_path / "run" / "skipped.csv").open(newline="") as file:
+        reasons = [row["reason"] for row in csv.DictReader(file)]
+    kinds = ("a missing value: 'nan'", "a file name: 'IMG_4001.jpg'", "a filler: 'untitled'")
+    assert reasons == [*(f"the caption is {kind}" for kind in kinds), "the picture has one colour"]
+    left_out = run.export(tmp_path / "clean.csv")
+    assert left_out["skipped"] == 4 and left_out["kept"] == len(records) - 4
+    data = DataOptions(keep_empty=True)
+    kept = pairsift.check(tmp_path / "x.csv", data=data, out=tmp_path / "all", progress=False)
+    assert len(kept.pairs()) == len(records)
 
 
 def test_a_fit_says_how_many_pairs_it_skipped(capfd, place, scenes, quick):

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import binomtest
 
 from pairsift.arrays import unit_rows
-from pairsift.encode.thumbnails import Thumbnails
+from pairsift.encode.thumbnails import Thumbnails, cells_of, of_one_colour
 from pairsift.suggest import duplicates
 from pairsift.suggest.duplicates import repeated, same_pictures, vague_captions, word_numbers
 
@@ -25,7 +25,7 @@ def picture(seed, size=(200, 150)):
 
 def thumbnails(images):
     encoder = Thumbnails()
-    return encoder.encode(torch.stack([encoder.prepare(image) for image in images])).numpy()
+    return cells_of(encoder.encode(torch.stack([encoder.prepare(image) for image in images])).numpy())
 
 
 def correlation(one, other):
@@ -107,6 +107,18 @@ def test_a_slow_pan_is_one_chain_over_blocks(monkeypatch):
     lone = rng.uniform(0, 255, (20, 192))
     found = same_pictures(np.concatenate([pan, lone]).astype(np.float32), np.arange(1520))
     assert len(set(found[:1500].tolist())) == 1 and len(set(found.tolist())) == 21
+
+
+def test_a_picture_of_one_colour_differs_from_fine_texture_and_small_things():
+    texture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8))
+    dot = Image.new("RGB", (200, 200), "white")
+    dot.putpixel((20, 30), (0, 0, 0))
+    blank = Image.fromarray(np.random.default_rng(0).integers(240, 246, (200, 200, 3), np.uint8))
+    encoder = Thumbnails()
+    pictures = [texture, dot, picture(1), picture(2), blank, Image.new("RGB", (50, 50), "red")]
+    vectors = torch.stack([encoder.prepare(image) for image in pictures]).numpy()
+    assert of_one_colour(vectors).tolist() == [False] * 4 + [True] * 2
+    assert not of_one_colour(vectors[3:]).any()  # where most pictures are flat, the colour is what they show
 
 
 def test_flat_pictures_are_copies_only_of_the_same_colour():

@@ -43,6 +43,11 @@ class DataOptions(Options):
         description="Column with a unique value for each row. It identifies a pair after its image was renamed or "
         "several of its captions were edited; by default, image name and caption identify a pair.",
     )
+    keep_empty: bool = Field(
+        default=False,
+        description="Use captions too that say nothing about a picture (nan, a file name, an address, a number, "
+        "untitled), and pictures of one colour. By default such pairs are skipped, counted and listed.",
+    )
     verified: str | None = Field(
         default=None,
         description="A text file with the ids of pairs that are known to match, one a line; ids are positions in the "

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from pairsift.errors import InputError
+from pairsift.pairs.empty import NUMBER, says_nothing
 from pairsift.pairs.image_files import any_file, find_images, folder_hint, image_root, subfolders
 from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Pairs, Skip
 from pairsift.pairs.precomputed import Precomputed
@@ -121,11 +123,13 @@ class Checks:
     Attributes:
         firsts: The first record of each image.
         split_of: The source's split of each image with a usable record.
+        empty: Reasons for which captions that say nothing are skipped.
     """
 
-    def __init__(self, has_splits: bool, may_repeat: bool) -> None:
+    def __init__(self, has_splits: bool, may_repeat: bool, empty: Container[str] = ()) -> None:
         self.firsts: list[Record] = []
         self.split_of: dict[int, str] = {}
+        self.empty = empty
         self._has_splits = has_splits
         self._may_repeat = may_repeat  # published features and their noise indices count repeated captions
         self._exists: list[bool] = []
@@ -167,10 +171,23 @@ class Checks:
             return "names no image"
         if not self._exists[row]:
             return one_line(f"{NO_FILE} {self.firsts[row].path}")
-        return "" if record.caption.strip() else "the caption is empty"
+        if not record.caption.strip():
+            return "the caption is empty"
+        kind = says_nothing(record.caption)
+        return one_line(f"the caption is {kind}: {record.caption!r}", 120) if kind in self.empty else ""
 
 
-def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> Pairs:
+def _empty_kinds(listing: Listing) -> set[str]:
+    """Return the reasons for which captions that say nothing are skipped.
+
+    Where most captions are numbers, these are what the pictures show, such as digits.
+    """
+    counts = Counter(says_nothing(record.caption) for record in listing.records if record.caption.strip())
+    kinds = counts.keys() - {""}
+    return kinds - {NUMBER} if 2 * counts[NUMBER] > counts.total() else kinds
+
+
+def assemble(source: str, reader: str, listing: Listing, draw: Draw | None, keep_empty: bool = False) -> Pairs:
     """Check a reader's records and assign each one to a split.
 
     Args:
@@ -178,6 +195,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> P
         reader: Name of the reader.
         listing: Records of the reader.
         draw: Seed and shares for the splits that the source does not have; None puts all pairs into `added`.
+        keep_empty: Whether captions that say nothing about a picture are used too.
 
     Raises:
         InputError: Fewer than three images can be used (without splits, none), or the source's splits leave too few
@@ -186,7 +204,8 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None) -> P
     listing = listing.with_files()
     has_splits = draw is not None and bool(listing.split) and any(record.split for record in listing.records)
     features = listing.features
-    checks = Checks(has_splits, may_repeat=features is not None and features.captions is None)
+    kinds = _empty_kinds(listing) if features is None and not keep_empty else set()
+    checks = Checks(has_splits, features is not None and features.captions is None, kinds)
     rows: list[int] = []
     skipped: list[Skip] = []
     for pair, record in enumerate(listing.records):

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.judgement import Judgement
 from pairsift.encode.cache import encode_images
-from pairsift.encode.thumbnails import Thumbnails
+from pairsift.encode.thumbnails import Thumbnails, cells_of
 from pairsift.match.base import Matcher
 from pairsift.retrieve.gallery import Gallery
 from pairsift.runs.features import rows_of
@@ -102,7 +102,7 @@ def image_copies(prepared: Prepared, judgement: Judgement, cache: Path | None, p
     rows = pairs.images()
     thumbnails, failures = encode_images(pairs, Thumbnails(), cache, bar="thumbnails" if progress else None)
     owner = np.searchsorted(rows, pairs.image_of[pairs.ids()]).astype(np.int64)
-    copies = same_pictures(rows_of(thumbnails, rows), _near_duplicates(judgement, owner))
+    copies = same_pictures(cells_of(rows_of(thumbnails, rows)), _near_duplicates(judgement, owner))
     unread = np.flatnonzero(np.isin(rows, list(failures)))  # their thumbnails are empty, which is no likeness
     copies[unread] = len(rows) + np.arange(len(unread))
     return copies

@@ -31,6 +31,7 @@ from pairsift.encode.registry import (
     text_encoder,
 )
 from pairsift.encode.source_features import SourceFeatures, broken_vectors, caption_vectors, open_source_features
+from pairsift.encode.thumbnails import Thumbnails, of_one_colour
 from pairsift.encode.vocabularies import Numbering
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
@@ -248,7 +249,8 @@ def read_pairs(config: Config) -> SourcePairs:
     columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
     places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.encode.cache, "quotes": data.quotes}
     shares = data.dev or 0.1, data.test or 0.1
-    pairs = load(config.source, data.reader, data.split_seed, shares, **columns, **places, text_file=data.text_file)
+    options: dict[str, Any] = {"text_file": data.text_file, "keep_empty": data.keep_empty}
+    pairs = load(config.source, data.reader, data.split_seed, shares, **columns, **places, **options)
     pairs = keep_images(with_row_ids(pairs, data.id_column), data.sizes, data.split_seed)
     if data.captions_per_image is not None:
         pairs = keep_captions(pairs, data.captions_per_image, data.split_seed)
@@ -344,6 +346,8 @@ def encode(config: Config, folder: Path, read: SourcePairs, *, finished: bool = 
     features, failures = _features(config, pairs, texts, progress)
     if config.starts_aligned:
         check_one_space(features.images.dim, features.texts.dim)
+    if pairs.features is None and not config.data.keep_empty:
+        failures = _empty_pictures(pairs, config.cache, progress) | failures
     usable = pairs.skip_images(failures)
     images = features.images.values
     if isinstance(images, SourceFeatures) and pairs.features is not None and len(pairs.features.shape) == 1:
@@ -409,6 +413,14 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
     if texts.name == EMBEDDINGS and (captions := caption_vectors(pairs, texts)) is not None:
         return Features(table, Table(captions)), failures
     return Features(table, encode_captions(pairs, texts, cache, progress)), failures
+
+
+def _empty_pictures(pairs: Pairs, cache: Path | None, progress: bool) -> dict[int, str]:
+    """Return why pictures show nothing, by image row."""
+    thumbnails, failures = encode_images(pairs, Thumbnails(), cache, bar="thumbnails" if progress else None)
+    rows = np.setdiff1d(pairs.images(), list(failures)).astype(np.int64)
+    flat = of_one_colour(np.asarray(thumbnails.batch(rows).values.numpy(), np.float32))
+    return dict.fromkeys(rows[flat].tolist(), "the picture has one colour")
 
 
 def _planted(config: Config, prepared: Prepared, progress: bool) -> Prepared:

@@ -356,6 +356,7 @@ class Run:
             if text_file is not None and (reader or choose(Path(source))) == "folder":
                 columns["text_file"] = text_file
             cache = self.config.encode.cache
+            columns["keep_empty"] = self.config.data.keep_empty
             new = load(source, reader, shares=None, image_folder=image_folder, cache=cache, **columns)
             scorer = Scorer(self.config, self.folder, self.prepared, self.matchers, new, self.progress)
             with self._mixed():

@@ -129,11 +129,13 @@ def load(  # noqa: PLR0913
     *,
     text_file: Literal["lines", "whole"] | None = None,
     quotes: str | None = None,
+    keep_empty: bool = False,
 ) -> Pairs:
     """Read image-caption pairs.
 
-    A record that cannot be used (no caption, no image file, a repeated row, broken text) is kept with the split
-    `skipped` and listed in `Pairs.skipped`. Images are not decoded here, so a broken image file is not detected here.
+    A record that cannot be used (no caption or one that says nothing, no image file, a repeated row, broken text) is
+    kept with the split `skipped` and listed in `Pairs.skipped`. Images are not decoded here, so a broken image file is
+    not detected here.
 
     Args:
         path: A table (CSV, TSV, JSON lines, Parquet), a JSON file of COCO's or Karpathy's layout, a tar file of
@@ -156,6 +158,7 @@ def load(  # noqa: PLR0913
             by the files.
         quotes: How quotes are marked in a CSV or TSV file: `csv` (doubled), `backslash`, or `none` if they are plain
             characters; by default, the rows of the file show it.
+        keep_empty: Whether captions that say nothing about a picture, such as `nan` or a file name, are used too.
 
     Returns:
         The pairs; `description` says in one line what was read as image, caption and split.
@@ -178,9 +181,9 @@ def load(  # noqa: PLR0913
             raise InputError(f"the reader {name!r} takes no --text-file: leave it out")
         stored = None if cache is None else Path(cache)
         columns = Columns(image_column, caption_column, folder, stored, text_file, quotes=quotes)
+        draw = None if shares is None else Draw(split_seed, *shares)
         with _no_collection():
-            listing = READERS.find(name)(path, columns)
-            return assemble(str(path), name, listing, None if shares is None else Draw(split_seed, *shares))
+            return assemble(str(path), name, READERS.find(name)(path, columns), draw, keep_empty)
     except InputError as error:
         raise InputError(one_line(str(error), 1000)) from error
 
