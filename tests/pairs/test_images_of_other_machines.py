@@ -181,7 +181,9 @@ def test_annotations_of_another_machine(tmp_path, layout, start):
         "images": [{"id": at, "file_name": name} for at, name in enumerate(names)],
         "annotations": [{"id": at, "image_id": at, "caption": f"caption {at}"} for at in range(3)],
     }
-    karpathy = {"images": [{"filename": name, "sentences": [{"raw": name}]} for name in names]}
+    karpathy = {
+        "images": [{"filename": name, "sentences": [{"raw": f"a thing {at}"}]} for at, name in enumerate(names)]
+    }
     file = tmp_path / "captions.json"
     file.write_text(json.dumps(coco if layout == "coco" else karpathy))
     pairs = load(file)

@@ -141,7 +141,7 @@ def test_any_tags_in_any_order_reach_their_images(tags, blank, newline, order):
     with TemporaryDirectory() as place:
         folder = nuswide(Path(place), [*NAMES, *names], mixed, newline)
         touch(folder / "Flickr", *(name.replace("\\", "/") for name in names))
-        pairs = load(folder)
+        pairs = load(folder, keep_empty=True)
     expected = [" ".join(words) for words in tags]
     assert pairs.captions == [words for _, words in IMAGES.values()] + expected
     assert list(reasons(pairs)) == [5 + row for row, words in enumerate(tags) if not words]

@@ -112,7 +112,7 @@ def test_captions_in_the_json_file_alone(tmp_path):
     files = []
     for number, value in enumerate(values):
         files += [(f"{number}.jpg", picture(number)), (f"{number}.json", json.dumps({"Caption": value}).encode())]
-    pairs = read(one_tar(tmp_path, *files))
+    pairs = read(one_tar(tmp_path, *files), keep_empty=True)
     assert pairs.captions[:8] == ["text", "first", "second", "7", "", "third", "", "caption 100"]
     assert pairs.image_of[:7].tolist() == [0, 1, 1, 2, 3, 4, 4]
     assert reasons(pairs)[6] == ("00000.tar sample 4 caption 2", "the caption is empty")

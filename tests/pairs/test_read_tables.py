@@ -44,7 +44,7 @@ def test_captions_come_through_as_they_are(kind, captions):
         folder = Path(name)
         rows = [(f"{number}.jpg", caption) for number, caption in enumerate(captions)]
         touch(folder, *(row[0] for row in rows))
-        pairs = load(write_table(folder / f"x.{kind}", ["image", "caption"], rows))
+        pairs = load(write_table(folder / f"x.{kind}", ["image", "caption"], rows), keep_empty=True)
     assert pairs.captions == captions
     assert not pairs.skipped
 
@@ -150,7 +150,7 @@ def test_parquet_with_nulls_numbers_and_categories(tmp_path):
 def test_columns_can_be_named(tmp_path):
     touch(tmp_path, *IMAGES)
     path = write_table(tmp_path / "x.csv", ["Pic", "Words", "image"], [(n, "c " + n, "z") for n in IMAGES])
-    pairs = load(path, image_column="pic", caption_column="Words")
+    pairs = load(path, image_column="pic", caption_column="Words", keep_empty=True)
     assert pairs.names == list(IMAGES)
     assert pairs.columns == {"image": ["z"] * 4}
     assert "'Pic', 'Words', 'image'" in refused(path)
@@ -163,7 +163,7 @@ def test_splits_of_a_column(tmp_path):
     words = ["train", "restval", "Validation", "TEST", "", "train", "bogus", "train"]
     rows = [(name, name, word) for name, word in zip(names, words, strict=True)]
     path = write_table(tmp_path / "x.csv", ["image", "caption", "Split"], rows)
-    pairs = load(path)
+    pairs = load(path, keep_empty=True)
     assert pairs.split.tolist() == ["train", "train", "dev", "test", "unused", "train", "skipped", "train"]
     assert "'bogus'" in reasons(pairs)[6][1]
 
