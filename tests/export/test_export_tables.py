@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from export_helpers import CAPTIONS, ROWS, N, cleaned, rows_of, with_pictures, written
+from PIL import Image
 
 import pairsift
 from pairsift.export.cleaned import export
@@ -100,3 +101,52 @@ def test_lists_of_captions_have_one_split(place):
     pairs = pairsift.load(source)
     export(read_origin(source, None, Columns()), pairs, cleaned(pairs, place), place / "out.parquet", splits=True)
     assert [row["split"] for row in rows_of(place / "out.parquet")] == pairs.split[::2].tolist()
+
+
+def bytes_of(place, k):
+    return {"bytes": (place / f"pictures/{k}.png").read_bytes(), "path": f"pictures/{k}.png"}
+
+
+SEVERAL = {  # rows of two pairs each
+    "text.csv": lambda place, k: {"image": f"pictures/{k}.png", "captions": repr(CAPTIONS[2 * k : 2 * k + 2])},
+    "columns.csv": lambda place, k: {
+        "image": f"pictures/{k}.png",
+        "caption_1": CAPTIONS[2 * k],
+        "caption_2": CAPTIONS[2 * k + 1],
+    },
+    "columns.parquet": lambda place, k: {
+        "image": f"pictures/{k}.png",
+        "caption_1": CAPTIONS[2 * k],
+        "caption_2": CAPTIONS[2 * k + 1],
+    },
+    "images.jsonl": lambda place, k: {
+        "images": [f"pictures/{2 * k}.png", f"pictures/{2 * k + 1}.png"],
+        "caption": f"both {CAPTIONS[k]}",
+    },
+    "images.parquet": lambda place, k: {
+        "images": [bytes_of(place, 2 * k), bytes_of(place, 2 * k + 1)],
+        "caption": f"both {CAPTIONS[k]}",
+    },
+    "turns.parquet": lambda place, k: {
+        "image": f"pictures/{k}.png",
+        "texts": [{"user": "What is it?", "assistant": text} for text in CAPTIONS[2 * k : 2 * k + 2]],
+    },
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize("out", ["out.csv", "out.jsonl", "out.parquet"])
+def test_rows_of_several_pairs_are_written_with_the_pairs_that_are_kept(place, name, out):
+    for k in range(N):
+        Image.new("RGB", (9, 8), (k, 0, 0)).save(place / f"pictures/{k}.png")
+    rows = [{**SEVERAL[name](place, k), "subset": f"web {k}"} for k in range(N // 2)]
+    source, cache = written(place / name, rows), place / "cache"
+    pairs = pairsift.load(source, cache=cache)
+    assert len(pairs) == N and not pairs.skipped
+    selection = cleaned(pairs, place, drop_below=0.22)
+    export(read_origin(source, None, Columns(cache=cache)), pairs, selection, place / out, formulas=True, splits=True)
+    again, kept = pairsift.load(place / out, cache=cache), np.flatnonzero(selection.keep).tolist()
+    assert list(again.captions) == [selection.captions.get(pair, pairs.captions[pair]) for pair in kept]
+    assert [again.names[row] for row in again.image_of] == [pairs.names[pairs.image_of[pair]] for pair in kept]
+    assert again.columns["subset"] == [pairs.columns["subset"][pair] for pair in kept]
+    assert {row["split"] for row in rows_of(place / out)} == set(pairs.split[kept])

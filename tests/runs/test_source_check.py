@@ -73,10 +73,10 @@ def test_a_source_that_may_be_right_passes(tmp_path):
 
 
 def test_a_parquet_file_without_captions_is_told_at_once(tmp_path):
-    pyarrow.parquet.write_table(pa.table({"image": ["a.jpg"], "words": ["a dog"]}), tmp_path / "mine.parquet")
-    with pytest.raises(InputError, match="no caption column among the columns 'image', 'words'"):
+    pyarrow.parquet.write_table(pa.table({"image": ["a.jpg"], "size": ["17"]}), tmp_path / "mine.parquet")
+    with pytest.raises(InputError, match="no caption column among the columns 'image', 'size'"):
         check_source(tmp_path / "mine.parquet", {})
-    check_source(tmp_path / "mine.parquet", {"--caption-column": "words"})
+    check_source(tmp_path / "mine.parquet", {"--caption-column": "size"})
 
 
 @pytest.mark.slow

@@ -122,8 +122,7 @@ def _check_features(config: Config, sizes: Mapping[str, Any], spare_words: int, 
     options, encode = config.data, config.encode
     require_source(config.source, "give the folder of precomputed features")
     check_numbering(encode, text_name(config))
-    columns: dict[str, Any] = {"image_column": options.image_column, "caption_column": options.caption_column}
-    pairs = load(config.source, options.reader, options.split_seed, **columns)
+    pairs = load(config.source, options.reader, options.split_seed, (0.1, 0.1), **options.columns)
     if pairs.features is None:
         raise InputError(f"{config.source}: has no precomputed features, which the networks were trained on")
     shape = pairs.features.shape

@@ -20,18 +20,9 @@ from pairsift.cli.shared import RUN, SOURCE, in_words
 @click.option(
     "--quotes", type=click.Choice(["csv", "backslash", "none"]), help="How quotes are marked in a CSV or TSV."
 )
+@click.option("--lists", type=click.Choice(["split", "keep"]), help="Whether a cell that lists captions is several.")
 @SOURCE
-def score(  # noqa: PLR0913, PLR0917
-    run: Path,
-    new: str,
-    out: Path,
-    reader: str | None,
-    image_column: str | None,
-    caption_column: str | None,
-    image_folder: str | None,
-    quotes: str | None,
-    source: str | None,
-) -> None:
+def score(run: Path, new: str, out: Path, source: str | None, **options: str | None) -> None:
     """Judge new pairs by a finished run.
 
     NEW is a table, a folder or any other source that fit reads. Nothing is trained. A call that was killed can be
@@ -41,6 +32,5 @@ def score(  # noqa: PLR0913, PLR0917
     from pairsift.runs.run import Run
 
     opened = Run(run, source=source)
-    columns = {"image_column": image_column, "caption_column": caption_column, "image_folder": image_folder}
-    rows = opened.score(new, out, reader=reader, quotes=quotes, **columns)
+    rows = opened.score(new, out, **options)
     print(f"{out}: {in_words(rows)}")

@@ -17,8 +17,9 @@ from pairsift.export.parquet import write_same_parquet
 from pairsift.export.selection import Selection
 from pairsift.export.separated import same_rows
 from pairsift.files import replacing
+from pairsift.pairs.readers.json_rows import read_json_rows
 from pairsift.pairs.readers.separated import read_separated
-from pairsift.pairs.readers.tables import FORMATS, read_json_rows
+from pairsift.pairs.readers.tables import FORMATS
 from pairsift.pairs.source_rows import Origin
 from pairsift.pairs.text import as_text, printable
 

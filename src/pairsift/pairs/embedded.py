@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -43,6 +43,12 @@ class Embedded:
 
     name: str
     file: Path | None
+
+
+def in_rows(rows: Iterable[Embedded | list[Embedded]]) -> Iterator[Embedded]:
+    """Yield the images of rows with an image or a list of images each."""
+    for row in rows:
+        yield from row if isinstance(row, list) else [row]
 
 
 def image_suffix(data: bytes) -> str:
@@ -87,8 +93,8 @@ class Store:
         self._stamp = f"{column!r} {_state(source, files or [source])}"
         self.folder = (cache or default_cache()) / "images" / hashlib.sha256(real_path.encode()).hexdigest()[:16]
 
-    def images(self) -> list[Embedded] | None:
-        """Return the image of each row as `finish` stored it.
+    def images(self) -> list[Embedded | list[Embedded]] | None:
+        """Return the image of each row, or its images, as `finish` stored them.
 
         None if the images must be read again, because the source has changed or a file is missing.
         """
@@ -99,9 +105,15 @@ class Store:
             }
         except (OSError, ValueError):
             return None
-        if stamp != self._stamp or not present.issuperset(file for _, file in rows if file):
-            return None
-        return [Embedded(name, self.folder / file if file else None) for name, file in rows]
+        images = [
+            self._image(*row) if row and isinstance(row[0], str) else [self._image(*part) for part in row]
+            for row in rows
+        ]
+        files = (image.file.relative_to(self.folder).as_posix() for image in in_rows(images) if image.file)
+        return images if stamp == self._stamp and present.issuperset(files) else None
+
+    def _image(self, name: str, file: str | None) -> Embedded:
+        return Embedded(name, self.folder / file if file else None)
 
     def add(self, data: bytes, name: str) -> Embedded:
         """Write an image, unless its file exists already, and return it.
@@ -120,14 +132,17 @@ class Store:
             self._write(file, data)
         return Embedded(name, file)
 
-    def finish(self, images: Sequence[Embedded]) -> None:
-        """Store the image of each row, so that the images need not be read again.
+    def finish(self, images: Sequence[Embedded | list[Embedded]]) -> None:
+        """Store the image of each row, or its images, so that they need not be read again.
 
         Raises:
             WriteError: The index cannot be written.
         """
-        rows = [[image.name, image.file and image.file.relative_to(self.folder).as_posix()] for image in images]
+        rows = [[self._row(part) for part in row] if isinstance(row, list) else self._row(row) for row in images]
         self._write(self.folder / INDEX, json.dumps([self._stamp, *rows]).encode())
+
+    def _row(self, image: Embedded) -> list[str | None]:
+        return [image.name, None if image.file is None else image.file.relative_to(self.folder).as_posix()]
 
     def _write(self, file: Path, data: bytes) -> None:
         """Write a file, whole or not at all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,16 @@ class DataOptions(Options):
         default=None,
         description="Column of the captions, where the reader cannot tell, or field of the JSON of shards; "
         "for now its ids: jieba, bpe or bert.",
+    )
+    split_column: str | None = Field(
+        default=None,
+        description="Column of the splits; none to draw splits whatever the source has. By default a column split, "
+        "subset or partition that mostly holds train, dev, val and test.",
+    )
+    lists: Literal["split", "keep"] | None = Field(
+        default=None,
+        description="Whether a cell of text that lists several captions or images is several (split) or one (keep); by "
+        "default what all cells show.",
     )
     image_folder: str | None = Field(
         default=None,
@@ -106,6 +116,12 @@ class DataOptions(Options):
         default=None,
         description="A .npy file of image indices to use instead (the layout of the published index files).",
     )
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The options of the columns and cells of a table, as `pairsift.load` has them."""
+        names = {name: getattr(self, name) for name in ("image_column", "caption_column", "split_column")}
+        return {**names, "lists": self.lists}
 
     @property
     def sizes(self) -> dict[str, int]:

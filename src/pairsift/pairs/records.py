@@ -101,8 +101,12 @@ class Columns:
         cache: Folder for the images that the source contains as bytes, or None for the default cache.
         text_file: Whether the `lines` of a text file beside an image are captions, or the `whole`; None to tell by the
             files.
-        needs_image: Whether a table must have an image column. Without one, its name is an empty string.
         quotes: How quotes are marked in separated text: `csv`, `backslash` or `none`; None if the file shows it.
+        split: Name of the split column, `none` for no splits of the source, or None to look for the usual names.
+        lists: Whether text that is a list is several captions or images (`split`) or one (`keep`); None decides by what
+            all cells show.
+        needs_image: Whether a table must have an image column. Without one, its name is an empty string.
+        needs_caption: Whether a table must have a caption column, likewise.
     """
 
     image: str | None = None
@@ -110,8 +114,11 @@ class Columns:
     folder: Path | None = None
     cache: Path | None = None
     text_file: str | None = None
-    needs_image: bool = True
     quotes: str | None = None
+    split: str | None = None
+    lists: str | None = None
+    needs_image: bool = True
+    needs_caption: bool = True
 
 
 Reader = Callable[[Path, Columns], Listing]

@@ -14,13 +14,16 @@ from pairsift.arrays import Bools
 from pairsift.pairs import READERS
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose
-from pairsift.pairs.readers.parquet import BUFFER, IMAGE_ROWS, TEXT_ROWS, cells_of, has_bytes, is_binary
-from pairsift.pairs.readers.rows import SPLIT_COLUMNS, Row, find_column, pick_columns, unique
+from pairsift.pairs.readers.cells import Reading
+from pairsift.pairs.readers.choice import read_columns
+from pairsift.pairs.readers.parquet import BUFFER, IMAGE_ROWS, TEXT_ROWS, are_images, cells_of, is_binary
+from pairsift.pairs.readers.rows import Roles, Row, free_split_column, unique
 from pairsift.pairs.readers.shards import Sample, read_samples
 from pairsift.pairs.readers.tables import PARQUET, files_of, read_rows, read_table
 from pairsift.pairs.records import Columns, Listing
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 from pairsift.pairs.text import as_text
+from pairsift.source_path import root_of
 
 Cells = dict[str, object]
 LINE = re.compile(r" line (\d+)$")  # in the place of a row
@@ -48,10 +51,10 @@ class Origin:
 
     Attributes:
         names: Names of the columns, in the order of the source.
-        caption: Name of the caption column. A cell holds one caption, or a list of captions, which are one record each.
+        reading: What the cells of the image and the caption column hold. Each caption and each image of a row is a
+            record.
         rows: Function that yields the cells of each row by column, with the types that the source has.
         splits: Split of each record, where the source names it outside its row or a run has drawn it; else None.
-        image: Name of the image column.
         images: Name of each record's image, for images that lie in the source itself; None where these are kept.
         samples: Samples of a source of tar files, with their records; None for other sources.
         file: The file that holds the rows, or the objects of a COCO or Karpathy file; None for other sources.
@@ -60,10 +63,9 @@ class Origin:
     """
 
     names: list[str]
-    caption: str
+    reading: Reading
     rows: Callable[[], Iterator[Cells]]
     splits: list[str] | None = None
-    image: str = "image"
     images: list[str] | None = None
     samples: Sequence[Sample] | None = None
     file: Path | None = None
@@ -71,9 +73,19 @@ class Origin:
     starts: Sequence[int] = ()
 
     @property
+    def caption(self) -> str:
+        """The name of the caption column."""
+        return self.reading.roles.caption
+
+    @property
+    def image(self) -> str:
+        """The name of the image column."""
+        return self.reading.roles.image
+
+    @property
     def split_column(self) -> str | None:
-        """The column of the splits. `split` if only the records have splits; None if nothing has."""
-        return find_column(self.names, SPLIT_COLUMNS) or (None if self.splits is None else "split")
+        """The column of the splits. A new name if only the records have splits; None if nothing has."""
+        return self.reading.roles.split or (None if self.splits is None else free_split_column(self.names))
 
     @property
     def all_names(self) -> list[str]:
@@ -90,8 +102,9 @@ class Origin:
     ) -> Iterator[KeptRow]:
         """Yield the rows with records to keep, in the source's order.
 
-        Every caption of a list is a record. Every other cell stays as it is, and so does a word for the split that
-        means the split of the record.
+        Every caption and every image of a row is a record. Every other cell stays as it is, and so does a word for the
+        split that means the split of the record. A row whose texts list captions stays one row if all of them are kept
+        as they are.
 
         Args:
             keep: Whether to keep each record, (n,).
@@ -107,8 +120,7 @@ class Origin:
 
     def n_records(self, cells: Cells) -> int:
         """Return the number of records of a row."""
-        given = cells.get(self.caption)
-        return max(1, len(given)) if isinstance(given, list) else 1
+        return len(self.reading.items(cells))
 
     def kept_of(
         self,
@@ -121,14 +133,22 @@ class Origin:
         lists: bool,
     ) -> Iterator[KeptRow]:
         """Yield the rows to write for one row of the source, whose first record is `first`; see `kept_rows`."""
-        given = cells.get(self.caption)
-        old = (given or [""]) if isinstance(given, list) else [given]
-        kept = [record for record in range(first, first + len(old)) if keep[record]]
-        is_list = lists and isinstance(given, list)
+        roles, items = self.reading.roles, self.reading.items(cells)
+        kept = [record for record in range(first, first + len(items)) if keep[record]]
+        in_lists = isinstance(cells.get(roles.caption), list) or isinstance(cells.get(roles.image), list)
+        if len(kept) == len(items) > 1 and not (in_lists or extra or any(record in captions for record in kept)):
+            changes = self.changed_cells(cells, first)
+            yield KeptRow(row, first, {**cells, **changes}, changes)
+            return
+        several_images = isinstance(cells.get(roles.image), list) or len(self.reading.images_of(cells)) > 1
+        is_list = lists and isinstance(cells.get(roles.caption), list) and not several_images and not roles.further
         for records in filter(None, [kept] if is_list else [[record] for record in kept]):
-            new = {self.caption: [captions.get(record, old[record - first]) for record in records]}
+            alone: Cells = {**dict.fromkeys(roles.further)}
+            if several_images:
+                alone[roles.image] = items[records[0] - first].image
+            new = {roles.caption: [captions.get(record, items[record - first].caption) for record in records]}
             new |= {name: [values[record] for record in records] for name, values in extra.items()}
-            written = self.changed_cells(cells, records[0])
+            written = alone | self.changed_cells({**cells, **alone}, records[0])
             written |= new if is_list else {name: values[0] for name, values in new.items()}
             changes = {name: cell for name, cell in written.items() if name not in cells or cell != cells[name]}
             yield KeptRow(row, records[0], {**cells, **written}, changes)
@@ -168,7 +188,7 @@ def read_origin(path: Path, reader: str | None, columns: Columns) -> Origin:
         return replace(_listing(listing), samples=samples, reader=name)
     listing = READERS.find(name)(path, columns)
     if name == "flickr8k":
-        origin = _table(path / "captions.csv", columns)
+        origin = _table(path / "captions.csv", columns, path / "images")
         splits = [record.split for record in listing.records] if (path / "splits").is_dir() else None
         return replace(origin, splits=splits, reader=name)
     return replace(_listing(listing), file=path if path.is_file() else None, reader=name)
@@ -188,20 +208,19 @@ def origin_of_pairs(pairs: Pairs) -> Origin:
             roles = {"image": pairs.image_name(pair), "caption": caption, "split": split_of[row]}
             yield {**roles, **{name: values[pair] for name, values in columns.items()}}
 
-    return Origin([*names, *columns], "caption", rows)
+    return Origin([*names, *columns], Reading(Roles("image", "caption", "split")), rows)
 
 
-def _table(path: Path, columns: Columns) -> Origin:
+def _table(path: Path, columns: Columns, base: Path | None = None) -> Origin:
     files = files_of(path)
     file = files[0] if len(files) == 1 else None
+    table = read_rows(path, columns)
+    reading, _ = read_columns(path, table, columns, columns.folder or base or root_of(path))
     if all(one.suffix.lower() in PARQUET for one in files):
         names = list(dict.fromkeys(name for one in files for name in unique(pq.read_schema(one).names)))
-        roles = pick_columns(files[0], names, columns)
-        origin = Origin(names, roles.caption, lambda: _parquet_rows(files), image=roles.image, file=file)
+        origin = Origin(names, reading, lambda: _parquet_rows(files), file=file)
     else:
-        table = read_rows(path, columns)
-        roles = pick_columns(path, table.names, columns)
-        origin = Origin(table.names, roles.caption, lambda: (row.cells for row in table.rows), image=roles.image)
+        origin = Origin(table.names, reading, lambda: (row.cells for row in table.rows))
         if file is not None:
             origin = replace(origin, file=file, starts=_starts(table.rows))
     if file is not None or origin.split_column is not None:
@@ -223,7 +242,7 @@ def _parquet_rows(files: Sequence[Path]) -> Iterator[Cells]:
         with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
             schema = file.schema_arrow
             names = unique(schema.names)
-            has_images = any(has_bytes(kind) or is_binary(kind) for kind in schema.types)
+            has_images = any(are_images(kind) or is_binary(kind) for kind in schema.types)
             for batch in file.iter_batches(IMAGE_ROWS if has_images else TEXT_ROWS):
                 columns = [
                     column.to_pylist() if is_binary(column.type) else cells_of(column) for column in batch.columns
@@ -240,4 +259,4 @@ def _listing(listing: Listing) -> Origin:
             roles = dict(zip(names, (record.image, record.caption, record.split), strict=False))
             yield {**roles, **{name: record.extra.get(name, "") for name in extra}}
 
-    return Origin([*names, *extra], "caption", rows)
+    return Origin([*names, *extra], Reading(Roles("image", "caption", "split" if listing.split else None)), rows)

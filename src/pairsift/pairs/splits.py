@@ -27,6 +27,7 @@ SPLIT_WORDS = {
     "unused": UNUSED,
     "": UNUSED,
 }
+EVALUATION = ("eval", "evaluation")  # dev where a source has no dev, else test where it has no test
 MIN_IMAGES = 3  # one for each split
 
 
@@ -54,6 +55,26 @@ class Draw:
     seed: int
     dev: float
     test: float
+
+
+def is_split(words: Iterable[str]) -> bool:
+    """Return whether the words of a column are its rows' splits.
+
+    Most of the words that are there must be words for splits, `train` among them, or all must be.
+    """
+    counts = Counter(word.lower() for word in words if word)
+    known = {word: count for word, count in counts.items() if word in SPLIT_WORDS or word in EVALUATION}
+    if len(known) == len(counts):
+        return bool(known)
+    return 2 * sum(known.values()) >= counts.total() and "train" in map(SPLIT_WORDS.get, known)
+
+
+def evaluation_splits(words: Iterable[str]) -> dict[str, str]:
+    """Return the split that each word for an evaluation stands for, beside the other words of a column."""
+    used = {word.lower() for word in words}
+    splits = {SPLIT_WORDS.get(word) for word in used}
+    free = [split for split in ("dev", "test") if split not in splits]
+    return dict.fromkeys(used.intersection(EVALUATION), free[0]) if free else {}
 
 
 def shuffled(rows: Iterable[int], names: Sequence[str], seed: int) -> list[int]:
@@ -111,7 +132,9 @@ def split_images(
     missing = [split for split in ("dev", "test") if not counts[split]]
     if counts["train"] <= len(missing):
         numbers = ", ".join(f"{counts[split]} in {split}" for split in SPLITS)
-        raise InputError(f"{source}: its splits leave too few images to train on: {numbers}")
+        raise InputError(
+            f"{source}: its splits leave too few images to train on: {numbers}; --split-column none draws others"
+        )
     if not missing:
         return dict(source_splits), ""
     train = [row for row, split in source_splits.items() if split == "train"]

@@ -7,7 +7,10 @@ from pathlib import Path
 from pairsift.errors import InputError
 from pairsift.export.cleaned import TABLES, folder_of_names
 from pairsift.pairs.readers import choose
+from pairsift.pairs.readers.rows import NO_COLUMN, free_split_column
 from pairsift.pairs.readers.shards import is_shards
+from pairsift.pairs.readers.tables import read_rows
+from pairsift.pairs.records import Columns
 from pairsift.pairs.same_pairs import images_elsewhere
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import Resume, fit_config
@@ -61,8 +64,11 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
     data, pairs = run.config.data, run.prepared.pairs
     is_file = export.is_file()
     images = (folder_of_names(pairs, export) or data.image_folder) if is_file else None
-    columns = {"image_column": data.image_column, "caption_column": data.caption_column}
+    columns = data.columns
     is_table = export.suffix.lower() in TABLES or (export.suffix.lower() == ".json" and choose(export) == "table")
+    if data.split_column == NO_COLUMN and is_table:
+        name = free_split_column(list(pairs.columns))
+        columns["split_column"] = name if name in read_rows(export, Columns()).names else NO_COLUMN
     if not is_table or pairs.noise is not None:  # planted noise is exported with our names
         columns = dict.fromkeys(columns)
     changed = {
@@ -76,5 +82,6 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "noise": 0.0,
         "noise_index": None,
         **columns,
+        "lists": "keep",  # a cell of text in an export is one caption
     }
     return from_tree({**run.config.tree(), **changed})

@@ -66,7 +66,14 @@ def export_run(
         data = config.data
         images = None if data.image_folder is None else Path(data.image_folder)
         columns = Columns(
-            data.image_column, data.caption_column, images, config.cache, data.text_file, quotes=data.quotes
+            data.image_column,
+            data.caption_column,
+            images,
+            config.cache,
+            data.text_file,
+            data.quotes,
+            data.split_column,
+            data.lists,
         )
         origin = read_origin(Path(config.source), data.reader, columns)
     else:

@@ -246,11 +246,10 @@ def reopen(config: Config, folder: Path, facts: Mapping[str, Any], progress: boo
 def read_pairs(config: Config) -> SourcePairs:
     """Read the pairs of a run's source, without noise."""
     data = config.data
-    columns: dict[str, Any] = {"image_column": data.image_column, "caption_column": data.caption_column}
-    places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.encode.cache, "quotes": data.quotes}
+    places: dict[str, Any] = {"image_folder": data.image_folder, "cache": config.encode.cache}
+    options: dict[str, Any] = {"quotes": data.quotes, "text_file": data.text_file, "keep_empty": data.keep_empty}
     shares = data.dev or 0.1, data.test or 0.1
-    options: dict[str, Any] = {"text_file": data.text_file, "keep_empty": data.keep_empty}
-    pairs = load(config.source, data.reader, data.split_seed, shares, **columns, **places, **options)
+    pairs = load(config.source, data.reader, data.split_seed, shares, **data.columns, **places, **options)
     pairs = keep_images(with_row_ids(pairs, data.id_column), data.sizes, data.split_seed)
     if data.captions_per_image is not None:
         pairs = keep_captions(pairs, data.captions_per_image, data.split_seed)

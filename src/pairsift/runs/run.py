@@ -321,6 +321,7 @@ class Run:
         caption_column: str | None = None,
         image_folder: str | Path | None = None,
         quotes: str | None = None,
+        lists: str | None = None,
     ) -> int:
         """Judge new pairs, and write their table.
 
@@ -338,6 +339,7 @@ class Run:
             caption_column: Caption column of a table.
             image_folder: Folder that relative image paths start from.
             quotes: How quotes are marked in a CSV or TSV file, as in `load`.
+            lists: Whether a cell of text that lists several captions is several (`split`) or one (`keep`).
 
         Returns:
             The number of pairs in the table.
@@ -351,7 +353,8 @@ class Run:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with only_writer(path):
-            columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column, "quotes": quotes}
+            columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column}
+            columns |= {"quotes": quotes, "lists": lists}
             text_file = self.config.data.text_file
             if text_file is not None and (reader or choose(Path(source))) == "folder":
                 columns["text_file"] = text_file

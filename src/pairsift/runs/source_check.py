@@ -27,6 +27,11 @@ def check_source(source: Path, options: Mapping[str, str]) -> None:
 
         folder = options.get("--image-folder")
         columns = Columns(
-            options.get("--image-column"), options.get("--caption-column"), None if folder is None else Path(folder)
+            options.get("--image-column"),
+            options.get("--caption-column"),
+            None if folder is None else Path(folder),
+            quotes=options.get("--quotes"),
+            split=options.get("--split-column"),
+            lists=options.get("--lists"),
         )
         check_columns(source, columns)

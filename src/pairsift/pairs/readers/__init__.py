@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from pairsift.pairs.readers.embeddings import is_embeddings
 from pairsift.pairs.readers.folders import is_flickr8k
 from pairsift.pairs.readers.nuswide import is_nuswide
 from pairsift.pairs.readers.precomp import is_now, is_precomp
+from pairsift.pairs.readers.rows import NO_COLUMN
 from pairsift.pairs.readers.separated import is_separated
 from pairsift.pairs.readers.shards import is_shards
 from pairsift.pairs.readers.tables import FORMATS, PARQUET
@@ -129,6 +131,8 @@ def load(  # noqa: PLR0913
     *,
     text_file: Literal["lines", "whole"] | None = None,
     quotes: str | None = None,
+    split_column: str | None = None,
+    lists: str | None = None,
     keep_empty: bool = False,
 ) -> Pairs:
     """Read image-caption pairs.
@@ -159,6 +163,10 @@ def load(  # noqa: PLR0913
         quotes: How quotes are marked in a CSV or TSV file: `csv` (doubled), `backslash`, or `none` if they are plain
             characters; by default, the rows of the file show it.
         keep_empty: Whether captions that say nothing about a picture, such as `nan` or a file name, are used too.
+        split_column: Split column of a table, or field of the JSON files of shards, if it has an unusual name; `none`
+            draws the splits whatever the source has.
+        lists: Whether a cell of text that lists several captions or images is several (`split`) or one (`keep`); by
+            default what all cells show.
 
     Returns:
         The pairs; `description` says in one line what was read as image, caption and split.
@@ -180,10 +188,12 @@ def load(  # noqa: PLR0913
         if text_file is not None and name != "folder":
             raise InputError(f"the reader {name!r} takes no --text-file: leave it out")
         stored = None if cache is None else Path(cache)
-        columns = Columns(image_column, caption_column, folder, stored, text_file, quotes=quotes)
+        columns = Columns(image_column, caption_column, folder, stored, text_file, quotes, split_column, lists)
         draw = None if shares is None else Draw(split_seed, *shares)
         with _no_collection():
-            return assemble(str(path), name, READERS.find(name)(path, columns), draw, keep_empty)
+            listing = READERS.find(name)(path, columns)
+            listing = replace(listing, split="") if split_column == NO_COLUMN else listing
+            return assemble(str(path), name, listing, draw, keep_empty)
     except InputError as error:
         raise InputError(one_line(str(error), 1000)) from error
 

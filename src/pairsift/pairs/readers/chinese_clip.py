@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pairsift.errors import InputError
-from pairsift.pairs.embedded import Embedded, Store
+from pairsift.pairs.embedded import Embedded, Store, in_rows
+from pairsift.pairs.readers.json_rows import read_json_rows
 from pairsift.pairs.readers.rows import Row
-from pairsift.pairs.readers.tables import read_json_rows
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
 from pairsift.pairs.text import as_text, other_columns, quoted
@@ -104,8 +104,8 @@ def _stored(path: Path, tables: list[Path], cache: Path | None) -> tuple[dict[st
             for name, data in _images_in(table)
         ]
         store.finish(images)
-    problems = {image.name: "its image is no base64" for image in images if image.file is None}
-    return {image.name: image.file for image in images}, problems
+    files = {image.name: image.file for image in in_rows(images)}
+    return files, {name: "its image is no base64" for name, file in files.items() if file is None}
 
 
 def _images_in(table: Path) -> Iterator[tuple[str, bytes | None]]:

@@ -14,7 +14,8 @@ import numpy as np
 from pairsift.arrays import Ints, Reals
 from pairsift.errors import InputError
 from pairsift.pairs.precomputed import FeatureFiles, Precomputed, open_rows
-from pairsift.pairs.readers.rows import SourceTable, pick_columns
+from pairsift.pairs.readers.choice import split_column
+from pairsift.pairs.readers.rows import Roles, SourceTable, pick_columns
 from pairsift.pairs.readers.tables import named_record, read_rows
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.text import quoted
@@ -65,12 +66,14 @@ def read_embeddings(path: Path, columns: Columns) -> Listing:
     parts = numbered_parts(path) if in_parts else [single_part(path)]
     dims = [open_rows(file, (2,)).shape[1] for file in (parts[0].images, parts[0].texts)]
     records: list[Record] = []
-    tables = []
-    for part in parts:
-        tables.append(table := read_part(part, dims, columns))
-        records += records_of(part, table, columns, len(records))
+    tables = [read_part(part, dims, columns) for part in parts]
+    split, notes = split_column(SourceTable(tables[0].names, [row for table in tables for row in table.rows]))
+    for part, table in zip(parts, tables, strict=True):
+        roles = pick_columns(part.table, table.names, columns)
+        roles = roles if columns.split is not None else roles._replace(split=split)
+        records += records_of(part, table, roles, len(records))
+    image, caption, split, _ = roles
     records, note = with_shared_images(records, parts)
-    image, caption, split = pick_columns(parts[0].table, tables[0].names, columns)
     features = Precomputed(
         tuple(part.images for part in parts),
         (dims[0],),
@@ -86,7 +89,7 @@ def read_embeddings(path: Path, columns: Columns) -> Listing:
         caption=f"column {caption!r} of {places[2]} with {places[1]} (rows of {dims[1]})",
         split="" if split is None else f"column {split!r}",
         features=features,
-        reading="; ".join(filter(None, (tables[0].reading, note))),
+        reading="; ".join(filter(None, (tables[0].reading, *(notes if split is None else []), note))),
     )
 
 
@@ -163,16 +166,15 @@ def read_part(part: Part, dims: list[int], columns: Columns) -> SourceTable:
     return table
 
 
-def records_of(part: Part, table: SourceTable, columns: Columns, start: int) -> list[Record]:
+def records_of(part: Part, table: SourceTable, roles: Roles, start: int) -> list[Record]:
     """Return the records of a part, each with the row of its own vector.
 
     Args:
         part: Files of the part.
         table: Its table.
-        columns: Column names set by the user.
+        roles: Columns of the image, the caption and the split.
         start: Number of rows in the previous parts.
     """
-    roles = pick_columns(part.table, table.names, columns)
     records = []
     for number, row in enumerate(table.rows, start):
         record = named_record(row, roles, table.names)

@@ -85,7 +85,7 @@ def read_folder(path: Path, columns: Columns) -> Listing:
         Record(folder.relative_to(path).as_posix(), "", None, "", problem=f"cannot be read: {why}")
         for folder, why in walked.unread
     ]
-    records, split = _with_splits(records)
+    records, split = _with_splits(path, records, columns.split)
     return Listing(
         records,
         "image files",
@@ -293,7 +293,7 @@ def _captions_of_fields(image: ImageFile, columns: Columns) -> Captions:
     return name, captions, "" if captions else f"field {name!r} of its .json file is empty"
 
 
-def _with_splits(records: list[Record]) -> tuple[list[Record], str]:
+def _with_splits(path: Path, records: list[Record], asked: str | None) -> tuple[list[Record], str]:
     """Return the records with their splits, and the place of these; an empty string where there are none."""
     folders = [PurePosixPath(record.image).parts[:-1] for record in records if record.image]
     for depth in range(min(map(len, folders), default=0)):
@@ -302,7 +302,7 @@ def _with_splits(records: list[Record]) -> tuple[list[Record], str]:
             return [_with_split(record, word, None) for record, word in zip(records, words, strict=True)], (
                 "the folders' names"
             )
-    column = split_column_of(records)
+    column = split_column_of(path, records, asked)
     if column is None:
         return records, ""
     words = [record.extra.get(column, "").strip() for record in records]
@@ -358,7 +358,7 @@ def _read_metadata(root: Path, tables: Sequence[Path], images: Sequence[ImageFil
             records.append(replace(record, image=name, where=(base / record.where).as_posix()))
     spare = len({image.path for image in images} - {record.path for record in records})
     if not any(listing.split for listing in listings):
-        records, split = _with_splits(records)
+        records, split = _with_splits(root, records, columns.split)
     else:
         split = listings[0].split
     first = listings[0]

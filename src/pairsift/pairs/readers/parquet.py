@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
-from pairsift.pairs.embedded import Embedded, Store, holds_image, image_suffix
-from pairsift.pairs.readers.rows import Row, SourceTable, pick_columns, unique
+from pairsift.pairs.embedded import Embedded, Store, holds_image, image_suffix, in_rows
+from pairsift.pairs.readers.rows import IMAGE_COLUMNS, Row, SourceTable, find_column, pick_columns, unique
 from pairsift.pairs.records import Columns
 from pairsift.pairs.text import as_text, one_line
 from pairsift.source_path import root_of
@@ -61,7 +61,7 @@ def read_parquet_files(source: Path, files: Sequence[Path], columns: Columns) ->
     if any(layout.embedded for layout in layouts):
         store = Store(source, layouts[0].image, columns.cache, files)
         stored = store.images()
-    images: list[Embedded] = []
+    images: list[Embedded | list[Embedded]] = []
     tables = []
     for path, layout in zip(files, layouts, strict=True):
         place = "" if path == source else f"{path.relative_to(root_of(source)).as_posix()} "
@@ -77,7 +77,7 @@ def read_parquet_files(source: Path, files: Sequence[Path], columns: Columns) ->
             rows = list(rows_of(path.name, file, layout, of_rows))
         left_out = tuple(name for name in layout.names if name not in layout.columns)
         tables.append(SourceTable(layout.columns, rows, left_out=left_out))
-    if stored is None and any(image.file for image in images):
+    if stored is None and any(image.file for image in in_rows(images)):
         store.finish(images)
     return tables
 
@@ -106,6 +106,9 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
     """
     schema = file.schema_arrow
     names = unique(schema.names)
+    if columns.image is None and columns.needs_image and find_column(names, IMAGE_COLUMNS) is None:
+        held = (name for name, kind in zip(names, schema.types, strict=True) if are_images(kind))
+        columns = replace(columns, image=next(held, None))
     roles = pick_columns(path, names, columns)
     image = roles.image
     embedded = bool(image) and holds_images(file, names.index(image))
@@ -115,7 +118,7 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
         name
         for position, (name, kind) in enumerate(zip(names, schema.types, strict=True))
         if name in roles
-        or not (has_bytes(kind) or (is_binary(kind) and not all(map(is_text, bytes_of(file, position)))))
+        or not (are_images(kind) or (is_binary(kind) and not all(map(is_text, bytes_of(file, position)))))
     ]
     return Layout(names, column_names, roles.image, embedded)
 
@@ -128,7 +131,7 @@ def holds_images(file: pq.ParquetFile, position: int) -> bool:
     """
     kind = file.schema_arrow.types[position]
     if not is_binary(kind):
-        return has_bytes(kind)
+        return are_images(kind)
     texts = others = 0
     for cell in bytes_of(file, position):
         if image_suffix(cell):
@@ -154,6 +157,12 @@ def has_bytes(kind: pa.DataType) -> bool:
     return pa.types.is_struct(kind) and any(field.name == "bytes" and is_binary(field.type) for field in kind)
 
 
+def are_images(kind: pa.DataType) -> bool:
+    """Return whether the cells of a column are images as the library `datasets` stores them, or lists of them."""
+    has_lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return has_bytes(kind) or (has_lists and (has_bytes(kind.value_type) or is_binary(kind.value_type)))
+
+
 def is_text(cell: bytes) -> bool:
     """Return whether bytes are text in UTF-8 without zero bytes."""
     try:
@@ -162,7 +171,9 @@ def is_text(cell: bytes) -> bool:
         return False
 
 
-def rows_of(name: str, file: pq.ParquetFile, layout: Layout, images: Sequence[Embedded] | None) -> Iterator[Row]:
+def rows_of(
+    name: str, file: pq.ParquetFile, layout: Layout, images: Sequence[Embedded | list[Embedded]] | None
+) -> Iterator[Row]:
     """Yield the rows as they are in the file of this name.
 
     Args:
@@ -186,14 +197,19 @@ def rows_of(name: str, file: pq.ParquetFile, layout: Layout, images: Sequence[Em
             row, problem = dict(zip(cells, values, strict=True)), ""
             if images is not None:
                 image = images[number]
-                row[layout.image] = image if image.file else image.name
-                problem = "" if image.name else "holds no image"
+                row[layout.image] = list(map(as_cell, image)) if isinstance(image, list) else as_cell(image)
+                problem = "" if isinstance(image, list) or image.name else "holds no image"
             number += 1
             yield Row(f"{name} row {number}", row, problem)
 
 
-def images_of(file: pq.ParquetFile, layout: Layout, store: Store, place: str) -> list[Embedded]:
-    """Return the image of each row, written into the store.
+def as_cell(image: Embedded) -> object:
+    """Return an image within a file, or its name where it has no bytes."""
+    return image if image.file else image.name
+
+
+def images_of(file: pq.ParquetFile, layout: Layout, store: Store, place: str) -> list[Embedded | list[Embedded]]:
+    """Return the image of each row, or its images, written into the store.
 
     Args:
         file: The file.
@@ -201,21 +217,33 @@ def images_of(file: pq.ParquetFile, layout: Layout, store: Store, place: str) ->
         store: The store.
         place: What stands before the number of a row in the names of images that have none.
     """
-    images: list[Embedded] = []
+    images: list[Embedded | list[Embedded]] = []
     firsts: dict[Path | None, Embedded] = {}  # rows without a name that show one picture have the name of the first
     column = file.schema_arrow.names[layout.names.index(layout.image)]
     for batch in file.iter_batches(IMAGE_ROWS, columns=[column]):
         for cell in batch.column(0).to_pylist():
-            data, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
-            name = as_text(path)
-            if not isinstance(data, bytes) or not data:
-                images.append(Embedded(name, None))
-            elif is_text(data) and not holds_image(data):
-                images.append(Embedded("", None))
+            row = f"{place}row {len(images) + 1}"
+            if isinstance(cell, list):
+                parts = enumerate(cell, 1)
+                images.append([stored_image(store, part, f"{row} image {n}", firsts) for n, part in parts])
             else:
-                image = store.add(data, name or f"{place}row {len(images) + 1}")
-                images.append(image if name else firsts.setdefault(image.file, image))
+                images.append(stored_image(store, cell, row, firsts))
     return images
+
+
+def stored_image(store: Store, cell: object, place: str, firsts: dict[Path | None, Embedded]) -> Embedded:
+    """Return the image of a cell, written into the store, with its place in the file as name if it has none.
+
+    `firsts` holds the first image without a name that shows each picture.
+    """
+    data, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
+    name = as_text(path)
+    if not isinstance(data, bytes) or not data:
+        return Embedded(name, None)
+    if is_text(data) and not holds_image(data):
+        return Embedded("", None)
+    image = store.add(data, name or place)
+    return image if name else firsts.setdefault(image.file, image)
 
 
 def cells_of(column: pa.Array) -> list[object]:

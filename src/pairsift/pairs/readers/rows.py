@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,17 +17,23 @@ IMAGE_COLUMNS = (
 )
 CAPTION_COLUMNS = ("caption", "title", "text", "description", "captions", "comment")
 SPLIT_COLUMNS = ("split", "subset", "partition")
+NO_COLUMN = "none"  # of `--split-column`: the source has no splits
 
 
 class Roles(NamedTuple):
-    """The columns of a table by what they hold: an image, a caption, and the split if there is such a column.
+    """The columns of a table by what they hold.
 
-    The image column is an empty string if a table that needs none has none.
+    Attributes:
+        image: The image column; an empty string if a table that needs none has none.
+        caption: The caption column; likewise.
+        split: The split column, if there is one.
+        further: Columns with further captions of the same image.
     """
 
     image: str
     caption: str
-    split: str | None
+    split: str | None = None
+    further: tuple[str, ...] = ()
 
 
 class MissingColumn(InputError):
@@ -79,31 +84,38 @@ def find_column(names: list[str], candidates: tuple[str, ...]) -> str | None:
 
 
 def pick_columns(path: Path, names: list[str], columns: Columns) -> Roles:
-    """Return the names of the image column, the caption column and the split column.
+    """Return the names of the image column, the caption column and the split column, by their names alone.
 
     Raises:
-        MissingColumn: The image or the caption column is missing.
-        InputError: Both are the same column.
+        MissingColumn: A column that is needed or named by the user is missing.
+        InputError: Image and caption are the same column.
     """
     picked, problems, advice = [], [], []
-    for role, column, candidates in (
-        ("image", columns.image, IMAGE_COLUMNS),
-        ("caption", columns.caption, CAPTION_COLUMNS),
+    for role, column, candidates, needed in (
+        ("image", columns.image, IMAGE_COLUMNS, columns.needs_image),
+        ("caption", columns.caption, CAPTION_COLUMNS, columns.needs_caption),
+        ("split", None if columns.split == NO_COLUMN else columns.split, SPLIT_COLUMNS, False),
     ):
         name = find_column(names, candidates if column is None else (column.strip().lower(),))
-        if name is None and (role == "caption" or column is not None or columns.needs_image):
+        if name is None and (column is not None or needed):
             problems.append(f"no {role} column" if column is None else f"no column '{column}'")
             advice.append(f"name it with --{role}-column, or call it one of {', '.join(candidates[:4])}")
-        picked.append(name or "")
+        picked.append(name)
     if problems:
         images = [place for place in (path.with_suffix(""), path.with_suffix(".tar")) if place.exists()]
         if not picked[0] and images and images[0] != path:
             advice.insert(0, f"its images may be in {images[0].name} beside it: read {path.absolute().parent} instead")
         line = f"{path}: {' and '.join(problems)} among the columns {quoted(names)}"
         raise MissingColumn("; ".join([line, *advice]), names)
-    if picked[0] == picked[1]:
-        raise InputError(f"{path}: column {picked[0]!r} cannot be both image and caption")
-    return Roles(picked[0], picked[1], find_column(names, SPLIT_COLUMNS))
+    image, caption, split = picked
+    if image is not None and image == caption:
+        raise InputError(f"{path}: column {image!r} cannot be both image and caption")
+    return Roles(image or "", caption or "", None if columns.split == NO_COLUMN else split)
+
+
+def free_split_column(names: list[str]) -> str:
+    """Return a name for a column of splits that a table does not have yet."""
+    return next((name for name in SPLIT_COLUMNS if find_column(names, (name,)) is None), unique([*names, "split"])[-1])
 
 
 def unique(names: list[str]) -> list[str]:
@@ -115,14 +127,3 @@ def unique(names: list[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         result.append(name if seen[name] == 1 else f"{name} {seen[name]}")
     return result
-
-
-def one_caption_each(row: Row, caption: str) -> Iterator[Row]:
-    """Yield one row per caption if the caption cell is a list; yield any other row unchanged."""
-    captions = row.cells.get(caption)
-    if not isinstance(captions, list) or row.problem:
-        yield row
-        return
-    for number, text in enumerate(captions or [""], 1):
-        where = f"{row.where} caption {number}" if len(captions) > 1 else row.where
-        yield replace(row, where=where, cells={**row.cells, caption: text})

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from pairsift.errors import InputError
-from pairsift.pairs.embedded import Store
+from pairsift.pairs.embedded import Store, in_rows
 from pairsift.pairs.image_files import IMAGE_SUFFIXES, Walk, walk
-from pairsift.pairs.readers.rows import CAPTION_COLUMNS, SPLIT_COLUMNS, find_column
+from pairsift.pairs.readers.rows import CAPTION_COLUMNS, NO_COLUMN, SPLIT_COLUMNS, find_column
 from pairsift.pairs.readers.tars import Member, Read, reading, scan
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.splits import SPLIT_WORDS, split_of_place
+from pairsift.pairs.splits import SPLIT_WORDS, is_split, split_of_place
 from pairsift.pairs.text import Text, as_text, decode, how_read, one_line, printable, quoted
 from pairsift.source_path import places_of, root_of
 
@@ -140,7 +140,7 @@ def read_samples(path: Path, columns: Columns) -> tuple[list[Sample], Listing]:
                 f"{quoted(gathered.fields) or 'none'}; name another with --caption-column, or leave it out"
             )
         _store_images(samples, Store(path, "", columns.cache, tars), read)
-    split = _take_splits(samples)
+    split = _take_splits(path, samples, columns.split)
     broken = f"JSON files that are no JSON objects and were passed over: {gathered.broken}" if gathered.broken else ""
     listing = Listing(
         [record for sample in samples for record in sample.records],
@@ -359,15 +359,19 @@ def _store_images(samples: Sequence[Sample], store: Store, read: Read) -> None:
         images = [store.add(read(image), image.base) for _, image in readable]
         if images:
             store.finish(images)
-    for (sample, _), stored in zip(readable, images, strict=True):
+    for (sample, _), stored in zip(readable, in_rows(images), strict=True):
         sample.records = [replace(record, path=stored.file) if record.image else record for record in sample.records]
 
 
-def _take_splits(samples: Sequence[Sample]) -> str:
-    """Put the splits into the records, and return their place; an empty string where the source has none."""
+def _take_splits(path: Path, samples: Sequence[Sample], asked: str | None) -> str:
+    """Put the splits into the records, and return their place; an empty string where the source has none.
+
+    Raises:
+        InputError: There is no field of the name that the user asked for.
+    """
     of_shards = [split_of_place(sample.shard) if sample.members else "" for sample in samples]
-    by_place = "train" in {SPLIT_WORDS.get(word) for word in of_shards}
-    column = split_column_of([record for sample in samples for record in sample.records])
+    by_place = asked is None and "train" in {SPLIT_WORDS.get(word) for word in of_shards}
+    column = split_column_of(path, [record for sample in samples for record in sample.records], asked)
     for sample, word in zip(samples, of_shards, strict=True):
         sample.records = [
             replace(
@@ -382,12 +386,20 @@ def _take_splits(samples: Sequence[Sample]) -> str:
     return "" if column is None else f"field {column!r} of the .json files"
 
 
-def split_column_of(records: Sequence[Record]) -> str | None:
-    """Return the field of the splits; None if no field of such a name has the word for a split in it."""
+def split_column_of(path: Path, records: Sequence[Record], asked: str | None) -> str | None:
+    """Return the field of the splits; None if no field of such a name has mostly words for splits in it.
+
+    Raises:
+        InputError: There is no field of the name that the user asked for.
+    """
     names = list(dict.fromkeys(name for record in records for name in record.extra))
+    if asked is not None:
+        column = None if asked == NO_COLUMN else find_column(names, (_plain(asked),))
+        if column is None and asked != NO_COLUMN:
+            raise InputError(f"{path}: no field '{asked}' in the .json files; they have {quoted(names)}")
+        return column
     for candidate in SPLIT_COLUMNS:
         name = find_column(names, (candidate,)) or ""
-        words = {record.extra.get(name, "").strip().lower() for record in records}
-        if (words - {""}) & SPLIT_WORDS.keys():
+        if is_split(record.extra.get(name, "").strip() for record in records):
             return name
     return None

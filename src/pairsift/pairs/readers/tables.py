@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,48 +13,23 @@ import pyarrow.parquet as pq
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
 from pairsift.pairs.image_files import walk
+from pairsift.pairs.readers.cells import Item, Reading, answers_of, local_name
+from pairsift.pairs.readers.choice import read_columns
+from pairsift.pairs.readers.json_rows import read_json_rows
 from pairsift.pairs.readers.parquet import read_parquet, read_parquet_files
-from pairsift.pairs.readers.rows import Roles, Row, SourceTable, one_caption_each, pick_columns, unique
+from pairsift.pairs.readers.rows import MissingColumn, Roles, Row, SourceTable, pick_columns, unique
 from pairsift.pairs.readers.separated import check_header, read_separated, without_number
 from pairsift.pairs.records import Columns, Listing, Record
-from pairsift.pairs.splits import SPLIT_WORDS, split_of_place
-from pairsift.pairs.text import as_text, how_read, one_line, quoted, read_text
+from pairsift.pairs.splits import SPLIT_WORDS, evaluation_splits, split_of_place
+from pairsift.pairs.text import as_text, quoted
 from pairsift.source_path import places_of, root_of
 
 PARQUET = (".parquet", ".pq")
 FILE_NAMES = "the files' names"
 
 
-def read_json_rows(path: Path, _: Columns) -> SourceTable:
-    """Read the rows of a file with one JSON object per line, or with one JSON array of objects."""
-    decoded = read_text(path)
-    text = decoded.content
-    if text.lstrip()[:1] == "[":
-        try:
-            values = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"{path}: is not valid JSON: {one_line(str(error))}") from error
-        rows = [json_row(f"{path.name} record {number}", value) for number, value in enumerate(values, 1)]
-    else:
-        rows = []
-        for number, line in enumerate(text.split("\n"), 1):
-            where = f"{path.name} line {number}"
-            if line.strip():
-                try:
-                    rows.append(json_row(where, json.loads(line)))
-                except (json.JSONDecodeError, RecursionError) as error:
-                    rows.append(Row(where, {}, one_line(f"is not valid JSON: {error}")))
-    names = list(dict.fromkeys(name for row in rows for name in row.cells))
-    return SourceTable(names, rows, how_read([decoded]))
-
-
-def json_row(where: str, value: object) -> Row:
-    """Return a JSON value as a row."""
-    return Row(where, value) if isinstance(value, dict) else Row(where, {}, "is not a JSON object")
-
-
 def check_columns(path: Path, columns: Columns) -> None:
-    """Refuse a table without an image or a caption column, from the beginning of the file alone.
+    """Refuse a table without an image or a caption column, from the names of its columns where they are usual.
 
     Whatever the beginning does not show is left to `read_table`: JSON, UTF-16 and UTF-32, files that cannot be read.
 
@@ -67,6 +42,8 @@ def check_columns(path: Path, columns: Columns) -> None:
             check_header(path, columns)
         elif suffix in PARQUET:
             pick_columns(path, unique(pq.read_schema(path).names), columns)
+    except MissingColumn:
+        read_columns(path, read_rows(path, columns), columns, columns.folder or path.parent)
     except (OSError, pa.ArrowException):
         return
 
@@ -91,27 +68,70 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     Args:
         path: The file, a pattern of several, or a folder of Parquet files. The extension of a file determines its
             format; a file with any other extension is read as CSV.
-        columns: Column names set by the user.
+        columns: Options of the user.
         base: Folder that relative image paths start from if the user sets none; by default the folder of the file.
 
     Raises:
         InputError: The file cannot be read, is empty, or has no image or caption column.
     """
     table = read_rows(path, columns)
-    image, caption, split = roles = pick_columns(path, table.names, columns)
-    embedded = any(isinstance(row.cells.get(image), Embedded) for row in table.rows)
-    has_lists = any(isinstance(row.cells.get(caption), list) for row in table.rows)
-    rows = [caption_row for row in table.rows for caption_row in one_caption_each(row, caption)]
     folder = columns.folder or base or root_of(path)
-    records, note = without_numbers([named_record(row, roles, table.names) for row in rows], folder)
+    reading, choice = read_columns(path, table, columns, folder)
+    image, _, split, _ = reading.roles
+    evaluation, note = split_words(table, split)
+    records = [record for row in table.rows for record in records_of(row, reading, table.names, evaluation)]
+    records, numbers = without_numbers(records, folder)
+    images = [row.cells.get(image) for row in table.rows]
+    embedded = any(
+        isinstance(part, Embedded) for cell in images for part in (cell if isinstance(cell, list) else [cell])
+    )
+    has_lists = reading.images or any(isinstance(cell, list) for cell in images)
+    notes = table.reading, counted(reading, table, len(records)), choice, note, numbers
     return Listing(
         records,
-        image=f"column {image!r}{' (images within the file)' * embedded}",
-        caption=f"column {caption!r}{' (lists of captions)' * has_lists}",
-        split=f"column {split!r}" if split else FILE_NAMES if any(row.split for row in rows) else "",
-        reading="; ".join(filter(None, (table.reading, note))),
+        image=f"column {image!r}{' (lists of images)' * has_lists}{' (images within the file)' * embedded}",
+        caption=captions_from(reading, table),
+        split=f"column {split!r}" if split else FILE_NAMES if any(row.split for row in table.rows) else "",
+        reading="; ".join(filter(None, notes)),
         folder=folder,
     )
+
+
+def captions_from(reading: Reading, table: SourceTable) -> str:
+    """Return the place of the captions for `Pairs.description`."""
+    roles = reading.roles
+    cells = [row.cells.get(roles.caption) for row in table.rows]
+    names = ", ".join(map(repr, (roles.caption, *roles.further)))
+    place = f"columns {names}" if roles.further else f"column {names}"
+    if reading.separator:
+        return f"{place} (several captions in a cell, between {reading.separator!r}; --lists keep takes them as one)"
+    if reading.written:
+        return f"{place} (lists of captions in text; --lists keep takes each as one caption)"
+    if any(isinstance(cell, list) and answers_of(cell) is not None for cell in cells):
+        return f"{place} (answers of conversations)"
+    return f"{place}{' (lists of captions)' * any(isinstance(cell, list) for cell in cells)}"
+
+
+def counted(reading: Reading, table: SourceTable, records: int) -> str:
+    """Describe how rows with several images or captions become pairs; return an empty string where none has several."""
+    if records == len(table.rows):
+        return ""
+    rule = ", the first caption for the first image and so on" * reading.paired
+    return f"{len(table.rows):,} rows hold {records:,} pairs{rule}"
+
+
+def split_words(table: SourceTable, split: str | None) -> tuple[dict[str, str], str]:
+    """Return the splits that words for an evaluation stand for, and a note on words that stand for no split."""
+    if split is None:
+        return {}, ""
+    words = Counter(as_text(row.cells.get(split)).strip() for row in table.rows if not row.problem)
+    evaluation = evaluation_splits(words)
+    notes = [f"split {word!r} read as {meaning}" for word, meaning in evaluation.items()]
+    unknown = [word for word in words if word.lower() not in SPLIT_WORDS and word.lower() not in evaluation]
+    if unknown:
+        count = sum(words[word] for word in unknown)
+        notes.append(f"rows left out because {quoted(unknown, 3)} is no word for a split: {count:,}")
+    return evaluation, "; ".join(notes)
 
 
 def without_numbers(records: list[Record], folder: Path) -> tuple[list[Record], str]:
@@ -126,20 +146,34 @@ def without_numbers(records: list[Record], folder: Path) -> tuple[list[Record], 
 def read_rows(path: Path, columns: Columns) -> SourceTable:
     """Read the rows of a table, in the format that its extension determines.
 
+    Where a column that the user did not name has no usual name, the rows are read without it, and their values show it.
+
     Raises:
-        InputError: The file cannot be read, is empty, has no row, or lacks a column.
+        InputError: The file cannot be read, is empty, has no row, or lacks a column that the user named.
     """
     files = files_of(path)
-    if all(file.suffix.lower() in PARQUET for file in files):
-        tables = read_parquet_files(path, files, columns)
-    else:
-        tables = [FORMATS.get(file.suffix.lower(), read_separated)(file, columns) for file in files]
+    try:
+        tables = _tables(path, files, columns)
+    except MissingColumn as error:
+        try:
+            tables = _tables(path, files, replace(columns, needs_caption=False))
+        except MissingColumn:
+            try:
+                tables = _tables(path, files, replace(columns, needs_caption=False, needs_image=False))
+            except MissingColumn:
+                raise error from None
     table = tables[0] if files == [path] else joined(path, files, tables)
     if not table.names and table.rows:
         raise InputError(f"{path}: no row can be read; {table.rows[0].where} {table.rows[0].problem}")
     if not table.rows:
         raise InputError(f"{path}: holds no rows under the columns {quoted(table.names)}")
     return table
+
+
+def _tables(path: Path, files: Sequence[Path], columns: Columns) -> list[SourceTable]:
+    if all(file.suffix.lower() in PARQUET for file in files):
+        return read_parquet_files(path, files, columns)
+    return [FORMATS.get(file.suffix.lower(), read_separated)(file, columns) for file in files]
 
 
 def files_of(path: Path) -> list[Path]:
@@ -184,6 +218,22 @@ def joined(path: Path, files: Sequence[Path], tables: Sequence[SourceTable]) -> 
     return SourceTable(kept, rows, "; ".join(filter(None, (f"{len(files)} file{'s' * (len(files) != 1)}", *notes))))
 
 
+def records_of(row: Row, reading: Reading, names: list[str], evaluation: Mapping[str, str]) -> Iterator[Record]:
+    """Yield the records of a row: one for each of its captions and images.
+
+    Args:
+        row: The row.
+        reading: What the cells hold.
+        names: Names of all columns.
+        evaluation: Splits that words for an evaluation stand for.
+    """
+    roles = reading.roles
+    for item in reading.items(row.cells) if not row.problem else [Item("", None, None)]:
+        cells = {**row.cells, roles.image: item.image, roles.caption: item.caption}
+        record = named_record(replace(row, where=row.where + item.place, cells=cells), roles, names)
+        yield replace(record, split=evaluation.get(record.split.lower(), record.split)) if evaluation else record
+
+
 def named_record(row: Row, roles: Roles, names: list[str]) -> Record:
     """Convert a row to a record with the name of an image, and with its file if it lies within the table.
 
@@ -192,7 +242,8 @@ def named_record(row: Row, roles: Roles, names: list[str]) -> Record:
         roles: The columns of the image, the caption and the split.
         names: Names of all columns.
     """
-    cells = {name: row.cells.get(name) for name in roles if name is not None}
+    used = {roles.image, roles.caption, roles.split or "", *roles.further}
+    cells = {name: row.cells.get(name) for name in (roles.image, roles.caption, roles.split) if name is not None}
     image = cells[roles.image]
     if isinstance(image, dict) and image.get("bytes") is None and isinstance(image.get("path"), str):
         image = cells[roles.image] = image["path"]  # as the library `datasets` stores an image with a path and no bytes
@@ -202,10 +253,10 @@ def named_record(row: Row, roles: Roles, names: list[str]) -> Record:
         problem = f"column {nested[0]!r} holds a list or an object where text is needed"
     return Record(
         where=row.where,
-        image=image.name if isinstance(image, Embedded) else as_text(image).strip(),
+        image=image.name if isinstance(image, Embedded) else local_name(as_text(image).strip()),
         path=image.file if isinstance(image, Embedded) else None,
         caption=as_text(cells[roles.caption]),
         split=row.split if roles.split is None else as_text(cells[roles.split]).strip(),
-        extra={name: as_text(row.cells.get(name)) for name in names if name not in roles},
+        extra={name: as_text(row.cells.get(name)) for name in names if name not in used},
         problem=problem,
     )

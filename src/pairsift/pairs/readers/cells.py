@@ -1,0 +1,221 @@
+"""The captions and the images in a cell: a text, a list, the text of a list, texts between bars, a conversation."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from pairsift.pairs.readers.rows import Roles
+from pairsift.pairs.text import as_text
+
+SEPARATORS = ("|", "\n", ";")
+TEXT_FIELDS = ("raw", "caption", "text", "sentence")  # of an object that is a caption
+SPEAKERS = ("from", "role")  # fields of the speaker of a turn
+MODEL = ("gpt", "assistant", "model")
+LITERAL = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+LIST = re.compile(rf"[\[(]\s*(?:(?:{LITERAL})[\s,]*)+[\])]", re.DOTALL)
+IMAGE_NAME = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?|avif)$", re.IGNORECASE)
+LABEL_STUDIO = re.compile(r"/data/(?:local-files/\?d=|upload/\d+/)")
+MIN_CELLS = 10  # cells that show a separator
+NEARLY_ALL = 0.9
+DISTINCT = 0.8  # share of different texts between separators; the name of a shop after each title stands below it
+SENTENCE = 3  # words
+
+
+class Item(NamedTuple):
+    """An image and a caption of a row.
+
+    Attributes:
+        place: Which image and caption of the row it is, such as ` caption 2`; empty for the only one.
+        image: Cell of the image.
+        caption: Cell of the caption.
+    """
+
+    place: str
+    image: object
+    caption: object
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the cells of a table hold.
+
+    Attributes:
+        roles: The columns.
+        written: Whether text that is a list is a list of captions.
+        separator: What stands between the captions of a cell; empty where a text is one caption.
+        images: Whether text that is a list is a list of images.
+        paired: Whether the first caption of a row belongs to its first image, and so on. Otherwise each caption belongs
+            to each image.
+    """
+
+    roles: Roles
+    written: bool = False
+    separator: str = ""
+    images: bool = False
+    paired: bool = False
+
+    def items(self, cells: Mapping[str, object]) -> list[Item]:
+        """Return the images and captions of a row, at least one."""
+        images, captions = self.images_of(cells), self.captions_of(cells)
+        if self.paired and len(images) == len(captions) > 1:
+            couples = list(zip(enumerate(images, 1), enumerate(captions, 1), strict=True))
+        else:
+            couples = [(image, text) for image in enumerate(images, 1) for text in enumerate(captions, 1)]
+        return [
+            Item(
+                f" image {first}" * (len(images) > 1) + f" caption {second}" * (len(captions) > 1),
+                image,
+                caption,
+            )
+            for (first, image), (second, caption) in couples
+        ]
+
+    def images_of(self, cells: Mapping[str, object]) -> list[object]:
+        """Return the images of a row; one without content if it has none."""
+        cell = cells.get(self.roles.image)
+        if self.images and isinstance(cell, str):
+            return list(image_list(cell) or [cell])
+        return (cell or [""]) if isinstance(cell, list) else [cell]
+
+    def captions_of(self, cells: Mapping[str, object]) -> list[object]:
+        """Return the captions of a row; one without text if it has none."""
+        captions = self._of_cell(cells.get(self.roles.caption))
+        if not self.roles.further:
+            return captions
+        further = [text for name in self.roles.further for text in self._of_cell(cells.get(name))]
+        return [text for text in [*captions, *further] if as_text(text).strip()] or [""]
+
+    def _of_cell(self, cell: object) -> list[object]:
+        if isinstance(cell, str):
+            if self.written:
+                texts = written_list(cell)
+                return [cell] if texts is None else list(texts or [""])
+            if self.separator:
+                return list(parts(cell, self.separator) or [cell])
+            return [cell]
+        if isinstance(cell, list):
+            answers = answers_of(cell)
+            return [caption_of(text) for text in cell] or [""] if answers is None else list(answers or [""])
+        found = caption_of(cell)
+        return [caption_of(text) for text in found] or [""] if isinstance(found, list) else [found]
+
+
+def local_name(name: str) -> str:
+    """Return the file's name in an address of Label Studio's server; any other name as it is."""
+    match = LABEL_STUDIO.match(name)
+    return name if match is None else unquote(name[match.end() :])
+
+
+def written_list(cell: str) -> list[str] | None:
+    """Return the texts of a list of texts as JSON, Python or NumPy write it; None for any other text."""
+    text = cell.strip()
+    if not (text.startswith("[") and text.endswith("]")) and not (text.startswith("(") and text.endswith(")")):
+        return None
+    values: object
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = _of_python(text)
+    return values if isinstance(values, list) and all(isinstance(value, str) for value in values) else None
+
+
+def _of_python(text: str) -> list[str] | None:
+    """Return the texts of a list as Python or NumPy writes it, without commas; None for any other text."""
+    if not LIST.fullmatch(text):
+        return None
+    try:
+        return [ast.literal_eval(literal) for literal in re.findall(LITERAL, text[1:-1], re.DOTALL)]
+    except (ValueError, SyntaxError):
+        return None
+
+
+def parts(cell: str, separator: str) -> list[str]:
+    """Return the texts between separators that are not blank."""
+    return [text.strip() for text in cell.split(separator) if text.strip()]
+
+
+def image_list(cell: str) -> list[str] | None:
+    """Return the image names of a text that lists several; None for any other text."""
+    names = written_list(cell)
+    if names is None:
+        names = next((found for by in "|;,\n" if len(found := parts(cell, by)) > 1), [])
+        names = names if all(map(IMAGE_NAME.search, names)) else []
+    return names or None
+
+
+def answers_of(cell: Sequence[object]) -> list[str] | None:
+    """Return what the model says in a conversation, as LLaVA and FineVision store one; None for any other list."""
+    turns = [turn for turn in cell if isinstance(turn, dict)]
+    if not turns or len(turns) < len(cell):
+        return None
+    if all("assistant" in turn for turn in turns):
+        return [as_text(turn["assistant"]) for turn in turns]
+    if not all(any(name in turn for name in SPEAKERS) for turn in turns):
+        return None
+    said = [turn for turn in turns if any(turn.get(name) in MODEL for name in SPEAKERS)]
+    return [_text_of(turn.get("value", turn.get("content"))) for turn in said]
+
+
+def _text_of(content: object) -> str:
+    """Return the text of a turn, which may be in several pieces."""
+    if isinstance(content, list):
+        return " ".join(as_text(piece.get("text")) for piece in content if isinstance(piece, dict)).strip()
+    return as_text(content)
+
+
+def caption_of(value: object) -> object:
+    """Return the caption of an object with a field for it; any other value as it is."""
+    if isinstance(value, dict):
+        return next((value[name] for name in TEXT_FIELDS if isinstance(value.get(name), str | list)), value)
+    return value
+
+
+def words_in(text: str) -> int:
+    """Return the number of words, with two letters of a script without spaces between words as a word."""
+    wide = sum("\u3040" <= letter <= "\u9fff" or "\uac00" <= letter <= "\ud7a3" for letter in text)
+    return max(len(text.split()), wide // 2)
+
+
+def separator_of(texts: Sequence[str], images: Sequence[str]) -> str:
+    """Return the separator of the captions in a column's cells; empty where the evidence for one is not strong.
+
+    Nearly all cells must have it, with different sentences between; no image may have two rows; and cells with
+    semicolons or with several lines must have as many parts each.
+
+    Args:
+        texts: Cells of the caption column that are not empty.
+        images: Cells of the image column.
+    """
+    if len(texts) < MIN_CELLS or len(set(images)) < len(images):
+        return ""
+    return next((separator for separator in SEPARATORS if _separates(texts, separator)), "")
+
+
+def _separates(texts: Sequence[str], separator: str) -> bool:
+    cells = [parts(text, separator) for text in texts]
+    if sum(len(found) > 1 for found in cells) < NEARLY_ALL * len(cells):
+        return False
+    (_, most), *_ = Counter(map(len, cells)).most_common(1)
+    found = [text for cell in cells for text in cell]
+    sentences = sum(words_in(text) >= SENTENCE for text in found)
+    is_even = separator == "|" or most >= DISTINCT * len(cells)
+    return is_even and sentences >= DISTINCT * len(found) and len(set(found)) >= DISTINCT * len(found)
+
+
+def common_separator(texts: Sequence[str]) -> str:
+    """Return the separator that most texts hold; empty where none holds one."""
+    counts = {separator: sum(separator in text for text in texts) for separator in SEPARATORS}
+    best = max(counts, key=counts.__getitem__)
+    return best if counts[best] else ""
+
+
+def spread(count: int, most: int) -> Iterator[int]:
+    """Yield at most so many positions among `count`, spread evenly."""
+    return iter(range(0, count, max(1, -(-count // most))))
