@@ -90,7 +90,8 @@ def main() -> None:
     rows = [row_of_grid(row, chosen.json) if "cell" in row else row for row in read_rows(chosen.json)]
     print(table(rows))
     chosen.json.with_suffix(".md").write_text(page(description, table(rows)))
-    write_tables(chosen.pages, PAGES, rows)
+    own = {mark: made for mark, made in PAGES.items() if made is table}
+    write_tables(chosen.pages, own or PAGES, rows)
 
 
 def row_of_grid(row: Row, path: Path) -> Row:

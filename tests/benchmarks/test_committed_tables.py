@@ -30,6 +30,7 @@ FILES = [  # what a script writes beside its rows
     ("aligned", aligned.table),
     ("audit", audit.tables),
     ("constants", constants.table),
+    ("default_encoder", method_tables.default_encoder),
     ("detect", detect.table),
     ("detection", detection.tables),
     ("endings", endings.table),
@@ -46,6 +47,7 @@ FILES = [  # what a script writes beside its rows
 PAGES = [
     ("docs/results.md", "flickr8k_mended", "<!-- methods table -->", method_tables.two_towers),
     ("docs/verdicts.md", "verdicts", "<!-- verdicts table -->", verdicts.summary),
+    ("docs/results.md", "default_encoder", "<!-- default encoder table -->", method_tables.default_encoder),
     ("docs/results.md", "with_evidence", "<!-- with evidence table -->", method_tables.evidence_table),
     ("docs/results.md", "flickr8k", "<!-- small matchers table -->", method_tables.small_matchers),
     ("docs/results.md", "endings", "<!-- endings table -->", endings.table),

@@ -131,7 +131,7 @@ def test_the_rows_of_several_files_are_read_again_for_an_export(tmp_path):
     rows = list(origin.rows())
     assert [row["shelf"] for row in rows] == [f"s{number}" for number in [11, 12, 13, *range(9), 9, 10]]
     assert origin.splits == ["test"] * 6 + ["train"] * 18 + ["validation"] * 4 and origin.split_column == "split"
-    assert rows[0]["image"]["bytes"] == picture(11) and origin.schema.names == ["image", "caption", "shelf"]
+    assert rows[0]["image"]["bytes"] == picture(11) and origin.names == ["image", "caption", "shelf"]
 
 
 @pytest.mark.parametrize("source", ["{00000..00001}.tar", "*.tar", "{train,test}"])
