@@ -104,7 +104,7 @@ def test_any_list_of_texts_comes_back_as_it_was(write, lists):
         names = [f"{number}.jpg" for number in range(len(lists))]
         touch(Path(name), *names)
         path = write_table(Path(name) / "x.csv", ["image", "caption"], list(zip(names, map(write, lists), strict=True)))
-        pairs = load(path)
+        pairs = load(path, keep_empty=True)
     assert pairs.captions == [text for texts in lists for text in texts] and not pairs.skipped
 
 
@@ -191,8 +191,10 @@ def test_the_column_whose_files_exist_is_the_image(tmp_path):
     assert pairs.names == NAMES and "column 'image' holds web addresses" in pairs.description
     path = table(tmp_path, {"file": [f"DSC{name}" for name in NAMES], "bildpfad": NAMES, "caption": TEXTS})
     assert load(path).names == NAMES
-    assert "web address" in refused(table(tmp_path, {"image": addresses, "caption": TEXTS}))
-    assert "column 'url' holds web addresses: download" in refused(table(tmp_path, {"url": addresses, "text": TEXTS}))
+    assert "by their end alone" in load(table(tmp_path, {"image": addresses, "caption": TEXTS})).description
+    elsewhere = [f"https://cdn.example/other-{name}" for name in NAMES]
+    assert "web address" in refused(table(tmp_path, {"image": elsewhere, "caption": TEXTS}))
+    assert "column 'url' holds web addresses: download" in refused(table(tmp_path, {"url": elsewhere, "text": TEXTS}))
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
@@ -323,3 +325,18 @@ def test_a_row_whose_image_is_an_odd_list_costs_itself_alone(tmp_path):
     with (tmp_path / "x.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("image", "caption"), *zip(NAMES, TEXTS, strict=True)])
     assert not load(tmp_path / "x.csv").skipped
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_separator_is_found_where_no_name_of_a_column_is_known(tmp_path, separator):
+    names = touch(tmp_path, *(f"{number}.jpg" for number in range(12)))
+    lines = [separator.join(line) for line in [("Nr", "Bild", "Beschreibung"), *rows_of_a_shop(12)]]
+    (tmp_path / "x.csv").write_text("\n".join(lines))
+    pairs = load(tmp_path / "x.csv")
+    assert len(names or pairs.names) == 12
+    assert pairs.captions == [caption for _, _, caption in rows_of_a_shop(12)] and not pairs.n_skipped
+    assert list(pairs.columns) == ["Nr"]
+
+
+def rows_of_a_shop(count):
+    return [(str(number), f"{number}.jpg", f"a chair of kind {number} in a room") for number in range(count)]

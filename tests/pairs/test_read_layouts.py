@@ -182,7 +182,9 @@ def test_images_without_a_caption_are_counted(tmp_path):
     captions = [{"image_id": at, "caption": "a caption"} for at in range(4)]
     (tmp_path / "c.json").write_text(json.dumps({"images": images, "annotations": captions}))
     assert "images without a caption: 2" in load(tmp_path / "c.json").description
-    sentences = [{"filename": name, "sentences": [{"raw": name}] * (name > "b")} for name in NAMES]
+    sentences = [
+        {"filename": name, "sentences": [{"raw": f"a picture of {at}"}] * (name > "b")} for at, name in enumerate(NAMES)
+    ]
     (tmp_path / "k.json").write_text(json.dumps({"images": sentences}))
     assert "images without a caption: 1" in load(tmp_path / "k.json").description
 

@@ -98,13 +98,16 @@ def choose_for_all(pattern: Path) -> str:
 
 
 def holds_parquet(folder: Path) -> bool:
-    """Return whether a folder holds Parquet files, and no image with a text file of the same name beside it."""
+    """Return whether a folder holds Parquet files, and no image with a text file or a table `metadata` beside it."""
     has_parquet = False
     for _, below, names in os.walk(folder):
         below[:] = [name for name in below if not name.startswith(".")]
         has_parquet |= any(name.lower().endswith(PARQUET) for name in names)
-        texts = {os.path.splitext(name)[0] for name in names if name.lower().endswith(".txt")}
-        if any(stem in texts and suffix.lower() in IMAGE_SUFFIXES for stem, suffix in map(os.path.splitext, names)):
+        parts = [os.path.splitext(name) for name in names]
+        images = {stem for stem, suffix in parts if suffix.lower() in IMAGE_SUFFIXES}
+        if any(
+            (stem in images and suffix.lower() == ".txt") or (images and stem == "metadata") for stem, suffix in parts
+        ):
             return False
     return has_parquet
 

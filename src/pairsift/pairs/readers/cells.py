@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import unquote
 
 from pairsift.pairs.readers.rows import Roles
 from pairsift.pairs.text import as_text
@@ -21,7 +20,6 @@ MODEL = ("gpt", "assistant", "model")
 LITERAL = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 LIST = re.compile(rf"[\[(]\s*(?:(?:{LITERAL})[\s,]*)+[\])]", re.DOTALL)
 IMAGE_NAME = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?|avif)$", re.IGNORECASE)
-LABEL_STUDIO = re.compile(r"/data/(?:local-files/\?d=|upload/\d+/)")
 MIN_CELLS = 10  # cells that show a separator
 NEARLY_ALL = 0.9
 DISTINCT = 0.8  # share of different texts between separators; the name of a shop after each title stands below it
@@ -105,12 +103,6 @@ class Reading:
             return [caption_of(text) for text in cell] or [""] if answers is None else list(answers or [""])
         found = caption_of(cell)
         return [caption_of(text) for text in found] or [""] if isinstance(found, list) else [found]
-
-
-def local_name(name: str) -> str:
-    """Return the file's name in an address of Label Studio's server; any other name as it is."""
-    match = LABEL_STUDIO.match(name)
-    return name if match is None else unquote(name[match.end() :])
 
 
 def written_list(cell: str) -> list[str] | None:

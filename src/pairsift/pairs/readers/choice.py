@@ -19,7 +19,6 @@ from pairsift.pairs.readers.cells import (
     caption_of,
     common_separator,
     image_list,
-    local_name,
     separator_of,
     spread,
     words_in,
@@ -82,14 +81,15 @@ class Evidence:
         return any(isinstance(image, Embedded) for images in cells for image in images)
 
     def share_of_files(self, name: str) -> float:
-        """Return the share of a column's values that are image files."""
+        """Return the share of a column's values that are image files; of addresses, a third of those that end like one."""
         listed = (text for cell in self.texts(name) for text in (image_list(cell) or [cell]))
-        names = list(dict.fromkeys(map(local_name, listed)))
+        names = list(dict.fromkeys(listed))
         sample = [names[number] for number in spread(len(names), PROBE)]
         if not any(map(IMAGE_NAME.search, sample)):
             return 0.0
         places, _ = find_images(self.folder, sample)
-        return sum(path is not None and os.path.isfile(path) for path, _ in places.values()) / len(places)
+        found = sum(path is not None and os.path.isfile(path) for path, _ in places.values()) / len(places)
+        return found / 3 if self.is_address(name) else found
 
     def mostly(self, name: str, fits: Callable[[str], object]) -> bool:
         """Return whether most values of a column fit."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -55,7 +56,7 @@ class Header(NamedTuple):
 def read_separated(path: Path, columns: Columns) -> SourceTable:
     """Read the rows of a CSV or TSV file.
 
-    The separator is the one with which the line of the names has an image column and a caption column. All rows
+    The separator is the one with which the line of the names has the columns that are needed, and the most. All rows
     together decide whether quotes are marked as in CSV, by backslashes, or not at all.
     """
     raw = read_bytes(path)
@@ -102,14 +103,14 @@ def read_header(path: Path, lines: list[str], columns: Columns) -> Header:
     start = len(split_lines(above[0])) if above else 0
     if start == len(lines):
         raise InputError(f"{path}: the file is empty")
-    headers = []
-    for separator in SEPARATORS:
-        header = _names(lines, start, Dialect(separator))
-        try:
+    headers = [_names(lines, start, Dialect(separator)) for separator in SEPARATORS]
+    fitting = []
+    for header in headers:
+        with suppress(InputError):
             pick_columns(path, header.names, columns)
-            return header
-        except InputError:
-            headers.append(header)
+            fitting.append(header)
+    if fitting:
+        return max(fitting, key=lambda header: len(header.names))
     named = columns.image is not None or columns.caption is not None
     told = None if named else without_header(path, lines, start, columns)
     if told is not None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
 from pairsift.pairs.image_files import walk
-from pairsift.pairs.readers.cells import Item, Reading, answers_of, local_name
+from pairsift.pairs.readers.cells import Item, Reading, answers_of
 from pairsift.pairs.readers.choice import read_columns
 from pairsift.pairs.readers.json_rows import read_json_rows
 from pairsift.pairs.readers.parquet import read_parquet, read_parquet_files
@@ -253,7 +253,7 @@ def named_record(row: Row, roles: Roles, names: list[str]) -> Record:
         problem = f"column {nested[0]!r} holds a list or an object where text is needed"
     return Record(
         where=row.where,
-        image=image.name if isinstance(image, Embedded) else local_name(as_text(image).strip()),
+        image=image.name if isinstance(image, Embedded) else as_text(image).strip(),
         path=image.file if isinstance(image, Embedded) else None,
         caption=as_text(cells[roles.caption]),
         split=row.split if roles.split is None else as_text(cells[roles.split]).strip(),
