@@ -54,7 +54,7 @@ def test_coco_captions_are_read_again(place):
 
 def test_names_with_backslashes_or_detours_tell_their_folder_too(place):
     names = [str(place / "pictures" / "0.png"), "pictures\\1.png", "./pictures/2.png", "pictures/../pictures/3.png"]
-    source = written(place / "mine.csv", [{"image": name, "caption": f"caption {name}"} for name in names])
+    source = written(place / "mine.csv", [{"image": name, "caption": f"caption {k}"} for k, name in enumerate(names)])
     pairs = pairsift.load(source)
     out = place / "elsewhere" / "out.csv"
     assert folder_of_names(pairs, place / "out.csv") is None

@@ -144,7 +144,7 @@ def test_rows_of_several_pairs_are_written_with_the_pairs_that_are_kept(place, n
     pairs = pairsift.load(source, cache=cache)
     assert len(pairs) == N and not pairs.skipped
     selection = cleaned(pairs, place, drop_below=0.22)
-    export(read_origin(source, None, Columns(cache=cache)), pairs, selection, place / out, formulas=True, splits=True)
+    export(read_origin(source, None, Columns(cache=cache)), pairs, selection, place / out, splits=True)
     again, kept = pairsift.load(place / out, cache=cache), np.flatnonzero(selection.keep).tolist()
     assert list(again.captions) == [selection.captions.get(pair, pairs.captions[pair]) for pair in kept]
     assert [again.names[row] for row in again.image_of] == [pairs.names[pairs.image_of[pair]] for pair in kept]

@@ -182,9 +182,8 @@ def test_images_without_a_caption_are_counted(tmp_path):
     captions = [{"image_id": at, "caption": "a caption"} for at in range(4)]
     (tmp_path / "c.json").write_text(json.dumps({"images": images, "annotations": captions}))
     assert "images without a caption: 2" in load(tmp_path / "c.json").description
-    sentences = [
-        {"filename": name, "sentences": [{"raw": f"a picture of {at}"}] * (name > "b")} for at, name in enumerate(NAMES)
-    ]
+    texts = [[{"raw": f"a picture of {at}"}] * (name > "b") for at, name in enumerate(NAMES)]
+    sentences = [{"filename": name, "sentences": text} for name, text in zip(NAMES, texts, strict=True)]
     (tmp_path / "k.json").write_text(json.dumps({"images": sentences}))
     assert "images without a caption: 1" in load(tmp_path / "k.json").description
 

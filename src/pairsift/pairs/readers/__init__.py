@@ -105,9 +105,8 @@ def holds_parquet(folder: Path) -> bool:
         has_parquet |= any(name.lower().endswith(PARQUET) for name in names)
         parts = [os.path.splitext(name) for name in names]
         images = {stem for stem, suffix in parts if suffix.lower() in IMAGE_SUFFIXES}
-        if any(
-            (stem in images and suffix.lower() == ".txt") or (images and stem == "metadata") for stem, suffix in parts
-        ):
+        texts = {stem for stem, suffix in parts if suffix.lower() == ".txt"}
+        if images & texts or (images and "metadata" in {stem for stem, _ in parts}):
             return False
     return has_parquet
 
