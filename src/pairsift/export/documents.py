@@ -30,10 +30,11 @@ def same_lines(origin: Origin, records: Selection, extra: Extra) -> Iterator[byt
     source = read_lines(origin.file, "\n")
     if not origin.starts or len(source.lines) != len(source.texts):
         return None
-    written: dict[int, bytes | None] = {}
+    written: dict[int, list[bytes | None]] = {}
     for row in origin.kept_rows(records.keep, records.captions, extra, lists=True):
         text = source.texts[origin.starts[row.row] - 1]
-        written[row.row] = source.encode(_with_cells(text, row.changes)) if row.changes else None
+        new = source.encode(_with_cells(text, row.changes)) if row.changes else None
+        written.setdefault(row.row, []).append(new)
     return kept_lines(source, list(origin.starts), written)
 
 

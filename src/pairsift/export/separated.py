@@ -106,17 +106,18 @@ def same_rows(origin: Origin, records: Selection, extra: Mapping[str, list[objec
         return None
     rows = _Rows(origin, source)
     kept = list(origin.kept_rows(records.keep, records.captions, extra, lists=True))
-    written: dict[int, bytes | None] = {row.row: None for row in kept}
+    written: dict[int, list[bytes | None]] = {row.row: [] for row in kept}
     names = [name for name in (*origin.all_names, *extra) if name not in origin.names]
     if names or any(row.changes for row in kept):
         style = rows.style()
         if style is None:
             return None
         for row in kept:
-            if row.changes:
-                written[row.row] = source.encode(rows.edited(row, names, style))
+            written[row.row].append(source.encode(rows.edited(row, names, style)) if row.changes else None)
         if names:
             source = rows.with_names(names, style)
+    else:
+        written = {row: [None] for row in written}
     return kept_lines(source, list(origin.starts), written)
 
 

@@ -72,7 +72,7 @@ def read_lines(path: Path, newline: str = "") -> SourceText:
     return SourceText(mark, lines, texts, "cp1252" if foreign and foreign == decoded.western else decoded.encoding)
 
 
-def kept_lines(source: SourceText, starts: list[int], written: Mapping[int, bytes | None]) -> Iterator[bytes]:
+def kept_lines(source: SourceText, starts: list[int], written: Mapping[int, list[bytes | None]]) -> Iterator[bytes]:
     """Yield the bytes of a file with fewer rows.
 
     What stands above the rows and blank lines stay.
@@ -80,15 +80,16 @@ def kept_lines(source: SourceText, starts: list[int], written: Mapping[int, byte
     Args:
         source: The lines of the file.
         starts: First line of each row, from 1, rising.
-        written: New bytes of each row that is kept, by its position; None for a row that stays as it is.
+        written: New bytes of what each row that is kept becomes, by its position; None for a row that stays as it is.
     """
     lines = source.lines
     yield source.mark
     yield from lines[: starts[0] - 1]
     for row, (start, following) in enumerate(zip(starts, [*starts[1:], len(lines) + 1], strict=True)):
         end = end_of_row(source, start, following)
-        if row in written:
-            new = written[row]
+        for number, new in enumerate(written.get(row, [])):
+            if number and not lines[end - 1].endswith(source.encode("\n")):
+                yield source.encode("\n")
             yield from lines[start - 1 : end] if new is None else [new]
         yield from lines[end : following - 1]
 

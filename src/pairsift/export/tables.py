@@ -63,6 +63,8 @@ def write_again(out: Path, origin: Origin, records: Selection, extra: Extra) -> 
         InputError: The source cannot be read.
         WriteError: The file cannot be written.
     """
+    if not _separates(origin) and not _has_rows_of_one_image(origin):
+        return False
     if out.suffix.lower() == ".parquet":
         with writing(out), replacing(out) as part:
             write_same_parquet(part, origin, records, extra)
@@ -75,11 +77,32 @@ def write_again(out: Path, origin: Origin, records: Selection, extra: Extra) -> 
     return True
 
 
+def _separates(origin: Origin) -> bool:
+    """Return whether the source is separated text."""
+    assert origin.file is not None
+    is_document = origin.reader in ("coco", "karpathy")
+    return not is_document and FORMATS.get(origin.file.suffix.lower(), read_separated) is read_separated
+
+
+def _has_rows_of_one_image(origin: Origin) -> bool:
+    """Return whether each row has one image and one cell with its captions, all of them text."""
+    image, caption, further = origin.image, origin.caption, origin.reading.roles.further
+    return not further and not any(
+        isinstance(cells.get(image), list)
+        or any(not isinstance(text, str | None) for text in _listed(cells.get(caption)))
+        for cells in origin.rows()
+    )
+
+
+def _listed(cell: object) -> list[object]:
+    return cell if isinstance(cell, list) else []
+
+
 def _parts(origin: Origin, records: Selection, extra: Extra) -> Iterator[bytes] | None:
     assert origin.file is not None
     if origin.reader in ("coco", "karpathy"):
         return same_document(origin, records, extra)
-    if FORMATS.get(origin.file.suffix.lower(), read_separated) is read_separated:
+    if _separates(origin):
         return same_rows(origin, records, extra)
     return same_lines(origin, records, extra) if origin.starts else same_document(origin, records, extra)
 

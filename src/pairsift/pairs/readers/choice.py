@@ -81,7 +81,7 @@ class Evidence:
         return any(isinstance(image, Embedded) for images in cells for image in images)
 
     def share_of_files(self, name: str) -> float:
-        """Return the share of a column's values that are image files; of addresses, a third of those that end like one."""
+        """Return the share of a column's values that are image files, a third of it for addresses."""
         listed = (text for cell in self.texts(name) for text in (image_list(cell) or [cell]))
         names = list(dict.fromkeys(listed))
         sample = [names[number] for number in spread(len(names), PROBE)]
