@@ -71,6 +71,8 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         columns["split_column"] = name if name in read_rows(export, Columns()).names else NO_COLUMN
     if not is_table or pairs.noise is not None:  # planted noise is exported with our names
         columns = dict.fromkeys(columns)
+    # An export in the format of the source has its lists and quotes; in another, a cell is one caption.
+    same = is_table and pairs.noise is None and export.suffix.lower() == Path(run.config.source).suffix.lower()
     changed = {
         "source": str(export),
         "out": str(out or run.folder.with_name(f"{run.folder.name}-cleaned")),
@@ -78,10 +80,10 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "image_folder": None if images is None else str(images),
         "id_column": data.id_column if is_table else None,
         "text_file": None if is_file or is_shards(export) else "lines",
-        "quotes": None,
+        "quotes": data.quotes if same else None,
         "noise": 0.0,
         "noise_index": None,
         **columns,
-        "lists": "keep",  # a cell of text in an export is one caption
+        "lists": data.lists if same else "keep",
     }
     return from_tree({**run.config.tree(), **changed})
