@@ -23,7 +23,7 @@ MOMENTS = {
     "evidence": "pairsift.runs.judge.judge_pairs",
     "beginning": "pairsift.train.loop.Trainer.__init__",
     "an epoch": "pairsift.train.loop.Trainer._finish",
-    "the end": "pairsift.runs.fit.evaluate",
+    "the end": "pairsift.runs.fit.recall_metrics",
     "judging": "pairsift.runs.judging.suggest",
     "the report": "pairsift.runs.run.write_report",
 }
