@@ -101,7 +101,8 @@ def export(
     if again and write_again(out, origin, records, extra):
         return
     if suffix in TABLES:
-        write_table(out, with_image_names(origin, pairs), records, extra)
+        holds_images = suffix == ".parquet" and origin.reader == "table"
+        write_table(out, origin if holds_images else with_image_names(origin, pairs), records, extra)
     elif suffix == ".json":
         extra = {origin.weight_column: selection.weight.tolist()} if weights else {}
         write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")

@@ -20,7 +20,7 @@ from pairsift.files import replacing
 from pairsift.pairs.readers.json_rows import read_json_rows
 from pairsift.pairs.readers.separated import read_separated
 from pairsift.pairs.readers.tables import FORMATS
-from pairsift.pairs.source_rows import Origin
+from pairsift.pairs.source_rows import Cells, Origin
 from pairsift.pairs.text import as_text, printable
 
 Extra = Mapping[str, list[object]]
@@ -121,7 +121,7 @@ def write_table(out: Path, origin: Origin, records: Selection, extra: Extra) -> 
     """
     suffix = out.suffix.lower()
     kept = origin.kept_rows(records.keep, records.captions, extra, lists=suffix == ".jsonl")
-    rows = ({name: without_bytes(cell) for name, cell in row.cells.items()} for row in kept)
+    rows = (row.cells if suffix == ".parquet" else _without_images(row.cells) for row in kept)
     names = [*origin.all_names, *extra]
     with writing(out), replacing(out) as part:
         if suffix == ".parquet":
@@ -134,6 +134,10 @@ def write_table(out: Path, origin: Origin, records: Selection, extra: Extra) -> 
             else:
                 texts = ([as_text(cells.get(name)) for name in names] for cells in rows)
                 stream.writelines(_separated(chain([names], texts), "\t" if suffix == ".tsv" else ","))
+
+
+def _without_images(cells: Cells) -> Cells:
+    return {name: without_bytes(cell) for name, cell in cells.items()}
 
 
 def _separated(rows: Iterable[list[str]], separator: str) -> Iterator[str]:
