@@ -83,7 +83,7 @@ def change(source):
     write(source, [head, *new, *edited[10:]])
     (source.parent / rows[60][0]).unlink()
     for number in (70, 71):
-        Image.new("RGB", (64, 64), (number, 0, 0)).save(source.parent / rows[number][0])
+        Image.linear_gradient("L").rotate(number).convert("RGB").save(source.parent / rows[number][0])
     return sorted({*range(10), 40, 41, 42, 60, 70, 71})
 
 
@@ -101,6 +101,7 @@ def test_a_resumed_run_stops_in_one_line_or_goes_on_with_what_is_as_it_was(sourc
     while len(gone) > size:  # an image is there as long as the pair that has it in the source
         size, gone = len(gone), gone | {pair for pair, row in enumerate(planted) if row in gone}
     expected = {pair for pair, row in enumerate(planted) if pair not in {40, 41, 42} | gone and row not in (70, 71)}
+    expected -= set(np.flatnonzero(np.array(begun.split) == "skipped").tolist())
     assert main([*words, "--resume"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert f"(3 captions changed, 5 rows new, {len(gone)} gone, 2 images changed): put it back" in line
