@@ -39,7 +39,7 @@ from pairsift.match.base import Matcher
 from pairsift.match.two_tower import check_one_space
 from pairsift.noise.options import check_noise_of, check_noise_options, with_noise
 from pairsift.pairs.changes import Changes, StoredPairs, content_marks, merge, since_begun, with_row_ids
-from pairsift.pairs.pairs import Noise, Pairs
+from pairsift.pairs.pairs import SKIPPED, Noise, Pairs
 from pairsift.pairs.readers import load
 from pairsift.pairs.splits import check_sizes, keep_captions, keep_images
 from pairsift.pairs.verified import check_verified_options, read_verified
@@ -417,7 +417,8 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
 def _empty_pictures(pairs: Pairs, cache: Path | None, progress: bool) -> dict[int, str]:
     """Return why pictures show nothing, by image row."""
     thumbnails, failures = encode_images(pairs, Thumbnails(), cache, bar="thumbnails" if progress else None)
-    rows = np.setdiff1d(pairs.images(), list(failures)).astype(np.int64)
+    encoded = pairs.source_image_of[pairs.split != SKIPPED]  # planted noise may give a pair an image that was not
+    rows = np.setdiff1d(np.intersect1d(pairs.images(), encoded), list(failures)).astype(np.int64)
     flat = of_one_colour(np.asarray(thumbnails.batch(rows).values.numpy(), np.float32))
     return dict.fromkeys(rows[flat].tolist(), "the picture has one colour")
 
