@@ -17,7 +17,7 @@ from pairsift.retrieve.answers import Answers, answered
 from pairsift.retrieve.bank import Bank, evaluation_mode, token_batches
 from pairsift.retrieve.equal import EqualItems, EqualRanks, Recall, Ties, Views, recall_notes
 from pairsift.retrieve.nearest import CANDIDATES, ApproximateIndex, closest
-from pairsift.retrieve.ranks import Ranks, image_folds, ranks_by_view, recall
+from pairsift.retrieve.ranks import image_folds, ranks_by_view, recall
 
 ROWS = 65_536  # captions that are joined with their images at once
 KEPT_BYTES = 3 * 2**28  # limit of the tokens that all networks together keep
@@ -199,8 +199,11 @@ def evaluate(
         links = answers.links(pairs, rows, ids)
         gallery = Gallery.encode(matchers, features, rows, ids)
         return _named([answered(gallery.ensemble_and_views, *links, (len(rows), len(ids)), gallery.chunk)])
-    parts = _folds(pairs, split, folds)
-    return _named([[recall(view) for view in ranks_of_views(matchers, features, *part)] for part in parts])
+    ranked = []
+    for own, captions, owner in _folds(pairs, split, folds):
+        gallery = Gallery.encode(matchers, features, own, captions)
+        ranked.append(ranks_by_view(gallery.ensemble_and_views, owner, len(own), gallery.chunk))
+    return _named([[recall(view) for view in views] for views in ranked])
 
 
 def evaluate_equal(
@@ -246,24 +249,10 @@ def _named(folds: Sequence[Sequence[Mapping[str, float]]]) -> Views:
     }
 
 
-def ranks_of_views(matchers: Sequence[Matcher], features: Features, rows: Ints, ids: Ints, owner: Ints) -> list[Ranks]:
-    """Return the ranks among these images and captions for the ensemble, followed by those for each network.
-
-    Args:
-        matchers: One matcher per network.
-        features: The features of all images and captions.
-        rows: Rows of the images, (n_images,).
-        ids: Ids of the pairs with the captions, (n_texts,).
-        owner: Position in `rows` of the image of each caption, (n_texts,).
-    """
-    gallery = Gallery.encode(matchers, features, rows, ids)
-    return ranks_by_view(gallery.ensemble_and_views, owner, len(rows), gallery.chunk)
-
-
 def equal_ranks_of_views(
     matchers: Sequence[Matcher], features: Features, rows: Ints, ids: Ints, owner: Ints, items: EqualItems
 ) -> list[EqualRanks]:
-    """Return the ranks as `ranks_of_views` does, where equal items are one.
+    """Return the ranks among these images and captions, where equal items are one, for the ensemble and each network.
 
     Args:
         matchers: One matcher per network.
