@@ -11,13 +11,11 @@ import pyarrow as pa
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.judgement import Judgement
-from pairsift.encode.cache import encode_images
-from pairsift.encode.thumbnails import Thumbnails, cells_of
 from pairsift.match.base import Matcher
 from pairsift.retrieve.gallery import Gallery
-from pairsift.runs.features import rows_of
 from pairsift.runs.prepare import Prepared
-from pairsift.suggest.duplicates import repeated, same_pictures, vague_captions, word_numbers
+from pairsift.runs.thumbnails import find_copies
+from pairsift.suggest.duplicates import repeated, vague_captions, word_numbers
 from pairsift.suggest.suggest import GalleryPairs, Suggestions, suggest
 from pairsift.suggest.table import suggestion_table
 from pairsift.table import pair_table, verdict_names
@@ -100,12 +98,9 @@ def image_copies(prepared: Prepared, judgement: Judgement, cache: Path | None, p
     if pairs.features is not None:
         return None
     rows = pairs.images()
-    thumbnails, failures = encode_images(pairs, Thumbnails(), cache, bar="thumbnails" if progress else None)
     owner = np.searchsorted(rows, pairs.image_of[pairs.ids()]).astype(np.int64)
-    copies = same_pictures(cells_of(rows_of(thumbnails, rows)), _near_duplicates(judgement, owner))
-    unread = np.flatnonzero(np.isin(rows, list(failures)))  # their thumbnails are empty, which is no likeness
-    copies[unread] = len(rows) + np.arange(len(unread))
-    return copies
+    group = _near_duplicates(judgement, owner)
+    return find_copies(pairs, rows, group, cache, bar="thumbnails" if progress else None)
 
 
 def _near_duplicates(judgement: Judgement, owner: Ints) -> Ints:

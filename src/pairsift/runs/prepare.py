@@ -31,7 +31,7 @@ from pairsift.encode.registry import (
     text_encoder,
 )
 from pairsift.encode.source_features import SourceFeatures, broken_vectors, caption_vectors, open_source_features
-from pairsift.encode.thumbnails import Thumbnails, of_one_colour
+from pairsift.encode.thumbnails import of_one_colour
 from pairsift.encode.vocabularies import Numbering
 from pairsift.errors import InputError
 from pairsift.match import MATCHERS
@@ -39,7 +39,7 @@ from pairsift.match.base import Matcher
 from pairsift.match.two_tower import check_one_space
 from pairsift.noise.options import check_noise_of, check_noise_options, with_noise
 from pairsift.pairs.changes import Changes, StoredPairs, content_marks, merge, since_begun, with_row_ids
-from pairsift.pairs.pairs import SKIPPED, Noise, Pairs
+from pairsift.pairs.pairs import Noise, Pairs
 from pairsift.pairs.readers import load
 from pairsift.pairs.splits import check_sizes, keep_captions, keep_images
 from pairsift.pairs.verified import check_verified_options, read_verified
@@ -49,6 +49,7 @@ from pairsift.runs.config import Config
 from pairsift.runs.source_changes import known_pairs
 from pairsift.runs.stages import stages_of
 from pairsift.runs.text_encoding import check_numbering, run_ngrams, run_numbering
+from pairsift.runs.thumbnails import read_thumbnails
 from pairsift.source_path import require_source
 from pairsift.train.loop import pick_device
 from pairsift.train.record import require_board
@@ -416,11 +417,10 @@ def _features(config: Config, pairs: Pairs, texts: TextEncoder, progress: bool) 
 
 def _empty_pictures(pairs: Pairs, cache: Path | None, progress: bool) -> dict[int, str]:
     """Return why pictures show nothing, by image row."""
-    thumbnails, failures = encode_images(pairs, Thumbnails(), cache, bar="thumbnails" if progress else None)
-    encoded = pairs.source_image_of[pairs.split != SKIPPED]  # planted noise may give a pair an image that was not
-    rows = np.setdiff1d(np.intersect1d(pairs.images(), encoded), list(failures)).astype(np.int64)
-    flat = of_one_colour(np.asarray(thumbnails.batch(rows).values.numpy(), np.float32))
-    return dict.fromkeys(rows[flat].tolist(), "the picture has one colour")
+    rows = pairs.images()
+    thumbnails, is_read = read_thumbnails(pairs, rows, cache, "thumbnails" if progress else None)
+    flat = of_one_colour(thumbnails[is_read])
+    return dict.fromkeys(rows[is_read][flat].tolist(), "the picture has one colour")
 
 
 def _planted(config: Config, prepared: Prepared, progress: bool) -> Prepared:

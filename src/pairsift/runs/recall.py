@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 
 from pairsift.arrays import Ints
-from pairsift.encode.cache import encode_images
 from pairsift.encode.features import Table
-from pairsift.encode.thumbnails import Thumbnails
 from pairsift.match.base import Matcher
 from pairsift.pairs.pairs import SKIPPED, Pairs
 from pairsift.retrieve.equal import Recall
 from pairsift.retrieve.gallery import evaluate_equal
-from pairsift.runs.features import rows_of
 from pairsift.runs.prepare import Prepared
-from pairsift.suggest.duplicates import same_pictures
+from pairsift.runs.thumbnails import find_copies
 
 SAME = 0.999  # smallest correlation of the thumbnails of one picture; frames of a film were seen with up to 0.998
 ROWS = 1024  # features read at once
@@ -45,10 +42,7 @@ def pictures(prepared: Prepared, cache: Path | None, *splits: str) -> Ints:
         place = _equal_features(prepared.features.images, rows)
     else:
         split = np.where(np.isin(pairs.source_image_of, rows), pairs.split, SKIPPED)
-        thumbnails, failures = encode_images(replace(pairs, split=split), Thumbnails(), cache)
-        place = same_pictures(rows_of(thumbnails, rows), np.arange(len(rows)), SAME)
-        unread = np.flatnonzero(np.isin(rows, list(failures)))  # their thumbnails are empty, which is no likeness
-        place[unread] = len(rows) + np.arange(len(unread))
+        place = find_copies(replace(pairs, split=split), rows, np.arange(len(rows)), cache, SAME)
     number[rows] = pairs.n_images + place
     return number
 
