@@ -90,8 +90,7 @@ def main() -> None:
     rows = [row_of_grid(row, chosen.json) if "cell" in row else row for row in read_rows(chosen.json)]
     print(table(rows))
     chosen.json.with_suffix(".md").write_text(page(description, table(rows)))
-    own = {mark: made for mark, made in PAGES.items() if made is table}
-    write_tables(chosen.pages, own or PAGES, rows)
+    write_tables(chosen.pages, PAGES.get(chosen.table, {}), rows)
 
 
 def row_of_grid(row: Row, path: Path) -> Row:
@@ -289,11 +288,10 @@ def default_encoder(rows: list[Row]) -> str:
     return two_towers(rows, "muse")
 
 
-PAGES = {
-    "<!-- default encoder table -->": default_encoder,
-    "<!-- with evidence table -->": evidence_table,
-    "<!-- methods table -->": two_towers,
-    "<!-- small matchers table -->": small_matchers,
+PAGES: dict[str, dict[str, Callable[[list[Row]], str]]] = {  # by the table that is made
+    "methods": {"<!-- methods table -->": two_towers, "<!-- small matchers table -->": small_matchers},
+    "with_evidence": {"<!-- with evidence table -->": evidence_table},
+    "default_encoder": {"<!-- default encoder table -->": default_encoder},
 }
 TABLES: dict[str, tuple[str | None, Callable[[list[Row]], str]]] = {
     "methods": (__doc__, methods_table),

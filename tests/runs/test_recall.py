@@ -48,6 +48,17 @@ def test_copies_are_the_same_picture_and_like_pictures_are_not(tmp_path):
     assert len(set(found[[0, 4, 5, 6, 7, 8]].tolist())) == 6
 
 
+def test_pale_pictures_differ_by_their_cells(tmp_path):
+    """Two pictures of few levels, each with a white and a black dot, so that both have the widest range."""
+    for name, turns in (("0.png", 0), ("1.png", 1)):
+        values = np.rot90(np.full((64, 64), 120, np.uint8) + np.arange(64, dtype=np.uint8) // 8, turns).copy()
+        values[:2, 0] = 0, 255
+        Image.fromarray(values).convert("RGB").save(tmp_path / name)
+    pairs = made([tmp_path / "0.png", tmp_path / "1.png"], ["test"] * 2)
+    found = pictures(SimpleNamespace(pairs=pairs), tmp_path / "cache", "test")
+    assert found[0] != found[1]
+
+
 def test_equal_features_are_one_picture_unless_they_are_constant():
     """Features in the place of images: vectors, and regions."""
     values = np.random.default_rng(0).normal(size=(2000, 3)).astype(np.float32)
