@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import pairsift
-from pairsift.export.cleaned import export
+from pairsift.errors import InputError
+from pairsift.export.cleaned import export, folder_of_names
 from pairsift.export.selection import choose_pairs
-from pairsift.export.separated import Style, listed
+from pairsift.export.separated import Style
+from pairsift.pairs.readers.cells import Reading
+from pairsift.pairs.readers.rows import Roles
 from pairsift.pairs.records import Columns
 from pairsift.pairs.source_rows import read_origin
 from pairsift.review.decisions import Decision, Decisions
@@ -183,9 +186,38 @@ def test_fields_of_any_style_are_told_and_written_alike(style, row, values):
     assert all(field.lstrip(" ").startswith(style.quote) for field, is_quoted in again if is_quoted)
 
 
-@pytest.mark.parametrize(("old", "new"), [("['x', 'y']", "['a', 'é']"), ('["x"]', '["a", "é"]'), ("x | y", "a | é")])
-def test_a_list_of_captions_in_a_cell_keeps_its_notation(old, new):
-    assert listed(["a", "é"], old) == new
+@pytest.mark.parametrize(
+    ("separator", "old", "new"),
+    [("", "['x', 'y']", "['a', 'é']"), ("", '["x"]', '["a", "é"]'), ("|", "x | y; z", "a | é")],
+)
+def test_a_list_of_captions_in_a_cell_keeps_its_notation(separator, old, new):
+    reading = Reading(Roles("image", "caption", None), written=not separator, separator=separator)
+    assert reading.listed(["a", "é"], old) == new
+
+
+LISTS = {"bars": " | ".join, "list": repr, "json": json.dumps}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("out", ["out.csv", "out.tsv", "out.jsonl", "out.parquet"])
+@pytest.mark.parametrize("lost", [[4], [3, 4, 5], [9, 10, 20], []])
+def test_captions_that_texts_list_come_back(place, kind, out, lost):
+    """Of 12 rows of three captions some are dropped, one is new, and the other rows of the same format stay."""
+    captions = [f"a cat {k} sits on chair {k}" for k in range(36)]
+    lines = [[f"{k}.png", LISTS[kind](captions[3 * k : 3 * k + 3])] for k in range(12)]
+    for name, _ in lines:
+        Image.new("RGB", (9, 8), "red").save(place / name)
+    source = place / "lists.csv"
+    with source.open("w", newline="") as stream:
+        csv.writer(stream).writerows([["image", "caption"], *lines])
+    assert trip(source, place / out, lost, {33: "a dog in a new place"}).captions == captions
+    wanted = [caption if k != 33 else "a dog in a new place" for k, caption in enumerate(captions) if k not in lost]
+    lists = None if out in ("out.csv", "out.jsonl") else "keep"  # as `compare --train-on` reads an export
+    again = pairsift.load(place / out, lists=lists)
+    assert again.captions == wanted and not again.skipped
+    if out == "out.csv":
+        old, new = (path.read_text().splitlines() for path in (source, place / out))
+        assert len(set(old) - set(new)) == 1 + len({pair // 3 for pair in lost} - {11})
 
 
 def test_the_rows_of_a_json_array_keep_their_text(place):
@@ -356,3 +388,58 @@ def test_sizes_in_coco_captions_are_those_of_the_upright_image(place):
     images = json.loads((place / "out.json").read_text())["images"]
     assert [(image["width"], image["height"]) for image in images] == sizes
     assert np.unique(sizes).tolist() == [5, 8]
+
+
+def test_a_row_without_an_image_shifts_no_other(place):
+    """Also where each row has two captions."""
+    images = [None if k == 2 else {"bytes": (place / name).read_bytes(), "path": name} for k, name in enumerate(NAMES)]
+    captions = [[f"cat {k}", f"dog {k}"] for k in range(N)]
+    pq.write_table(pa.table({"image": images, "caption": captions}), place / "x.parquet")
+    pairs = trip(place / "x.parquet", place / "out.parquet", [0], {15: "a new dog"})
+    assert [skip.pair for skip in pairs.skipped] == [4, 5]
+    rows = pq.read_table(place / "out.parquet")["caption"].to_pylist()
+    assert rows == [["dog 0"], captions[1], *captions[3:7], ["cat 7", "a new dog"]]
+
+
+@pytest.mark.parametrize("other", ["tags", "later"])
+def test_the_array_of_the_rows_is_told_from_others_of_its_length(place, other):
+    rows = [{"image": name, "caption": f"a cat {k}"} for k, name in enumerate(NAMES)]
+    arrays = {"tags": list("abcdefgh")} | {"rows": rows} if other == "tags" else {"rows": rows, "later": [0] * N}
+    (place / "x.json").write_text(json.dumps(arrays))
+    trip(place / "x.json", place / "out.json", [1], {3: "a dog"})
+    new = [{**row, "caption": "a dog"} if k == 3 else row for k, row in enumerate(rows) if k != 1]
+    assert json.loads((place / "out.json").read_text()) == {**arrays, "rows": new}
+
+
+def test_a_layout_that_cannot_be_edited_is_not_written_half(place):
+    """Its rows are made of other values, so that they are written as COCO captions, which have no splits."""
+    columns = {"image": NAMES, "caption": [f"a cat {k}" for k in range(N)]}
+    (place / "x.json").write_text(json.dumps(columns))
+    trip(place / "x.json", place / "out.json", [1], {3: "a dog"})
+    found = json.loads((place / "out.json").read_text())["annotations"]
+    assert [one["caption"] for one in found] == [f"a cat {k}" if k != 3 else "a dog" for k in range(N) if k != 1]
+    with pytest.raises(InputError, match="COCO captions have no splits"):
+        trip(place / "x.json", place / "again.json", [1], splits=True)
+
+
+def test_several_parquet_files_of_one_schema_keep_it(place):
+    data = place / "data"
+    data.mkdir()
+    schema = pa.schema(
+        [("image", pa.string()), ("caption", pa.string()), ("n", pa.int16())], metadata={"huggingface": "{}"}
+    )
+    for first in (0, 4):
+        cells = [NAMES[first : first + 4], [f"a cat {k}" for k in range(first, first + 4)], range(first, first + 4)]
+        names = [str(place / name) for name in cells[0]]
+        table = pa.table([names, cells[1], pa.array(cells[2], pa.int16())], schema=schema)
+        pq.write_table(table, data / f"part-{first}.parquet")
+    trip(data, place / "out.parquet", [1, 6], {5: "a dog"})
+    table = pq.read_table(place / "out.parquet")
+    assert table.schema.equals(schema, check_metadata=True) and table["n"].to_pylist() == [0, 2, 3, 4, 5, 7]
+    assert table["caption"].to_pylist()[4] == "a dog"
+
+
+def test_names_without_an_extension_tell_their_folder(place):
+    lines = ["image,caption", *(f"{name.removesuffix('.png')},a cat {k}" for k, name in enumerate(NAMES))]
+    (place / "x.csv").write_text("\n".join(lines))
+    assert folder_of_names(pairsift.load(place / "x.csv"), place / "elsewhere" / "out.csv") == place

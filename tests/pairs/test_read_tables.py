@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from pair_sources import reasons, refused, touch, write_table
 from pairsift.pairs.readers import load
-from pairsift.pairs.readers.tables import read_separated
-from pairsift.pairs.records import Columns
 
 IMAGES = ("a.jpg", "b.jpg", "c.jpg", "d.jpg")
 ROWS = [(name, f"a photo of {name[0]}", "7") for name in IMAGES]
@@ -246,22 +244,3 @@ def test_both_columns_that_are_missing_are_named_at_once(tmp_path):
     assert said.index("--image-column") < said.index("--caption-column")
     assert "no caption column among" in refused(path, image_column="Nummer")
     assert "no column 'Foto' and no caption column" in refused(path, image_column="Foto")
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-@pytest.mark.parametrize(
-    ("separator", "quoting", "end"), [(",", csv.QUOTE_MINIMAL, "\n"), (";", csv.QUOTE_ALL, "\r\n")]
-)
-def test_the_dialect_of_a_file_is_told(tmp_path, encoding, separator, quoting, end):
-    with open(tmp_path / "x.csv", "w", newline="", encoding=encoding) as file:
-        file.write("\n")
-        csv.writer(file, delimiter=separator, quoting=quoting, lineterminator=end).writerows(
-            [("image", "caption"), *(("a", "b"),) * 3]
-        )
-    dialect = read_separated(tmp_path / "x.csv", Columns()).dialect
-    assert dialect is not None
-    assert (dialect.separator, dialect.quoted, dialect.terminator) == (separator, quoting == csv.QUOTE_ALL, end)
-    assert (dialect.quote, dialect.escape, dialect.doubled, dialect.header) == ('"', "", True, True)
-    assert dialect.encoding == {"utf-16": "utf-16-le"}.get(encoding, "utf-8")
-    assert dialect.marked == (encoding != "utf-8")
-    assert dialect.head.startswith("\n") and dialect.head.endswith(end) and "caption" in dialect.head

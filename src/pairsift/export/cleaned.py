@@ -105,7 +105,7 @@ def export(
         write_table(out, origin if holds_images else with_image_names(origin, pairs), records, extra)
     elif suffix == ".json":
         extra = {origin.weight_column: selection.weight.tolist()} if weights else {}
-        write_text(out, json.dumps(coco(pairs, selection, extra), ensure_ascii=False) + "\n")
+        _write_coco(out, coco(pairs, selection, extra), splits)
     elif suffix == ".txt":
         ids = np.flatnonzero(selection.keep).tolist()
         write_text(out, "".join(f"{pair} {selection.weight[pair]}\n" if weights else f"{pair}\n" for pair in ids))
@@ -115,6 +115,12 @@ def export(
         _write_shards(out, origin, pairs, records, extra)
     else:
         _write_folder(out, origin, pairs, selection)
+
+
+def _write_coco(out: Path, captions: Mapping[str, Any], splits: bool) -> None:
+    if splits:
+        raise InputError(f"{out}: COCO captions have no splits: choose {', '.join(TABLES)} or a folder for --splits")
+    write_text(out, json.dumps(captions, ensure_ascii=False) + "\n")
 
 
 def format_of(out: Path) -> str:
@@ -143,8 +149,10 @@ def folder_of_names(pairs: Pairs, out: Path) -> Path | None:
 
 
 def _end(name: str, path: Path) -> str:
-    """Return the end of a path that an image's name has too: of a relative name the whole, of another path its end."""
+    """Return the end of a path that an image's name ends with too; a relative name must be that end as a whole."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
+    if parts and parts[-1] == path.stem:  # a name without its extension
+        parts = (*parts[:-1], path.name)
     pairs = zip(reversed(parts), reversed(path.parts), strict=False)
     shared = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
     if path.is_absolute() and len(shared) >= len(path.parts) - 1:

@@ -33,6 +33,8 @@ def same_lines(origin: Origin, records: Selection, extra: Extra) -> Iterator[byt
     written: dict[int, list[bytes | None]] = {}
     for row in origin.kept_rows(records.keep, records.captions, extra, lists=True):
         text = source.texts[origin.starts[row.row] - 1]
+        if row.changes and not {origin.image, origin.caption} <= json.loads(text).keys():
+            return None  # the reader took these from within the object
         new = source.encode(_with_cells(text, row.changes)) if row.changes else None
         written.setdefault(row.row, []).append(new)
     return kept_lines(source, list(origin.starts), written)
@@ -60,19 +62,19 @@ def same_document(origin: Origin, records: Selection, extra: Extra) -> Iterator[
     elif origin.reader == "karpathy":
         edits = list(_karpathy_edits(text, origin, records, extra))
     else:
-        rows = _array_of_rows(text, sum(1 for _ in origin.rows()))
+        rows = _array_of_rows(text, list(origin.rows()))
         if rows is None:
             return None
         edits = list(_row_edits(text, rows, origin, records, extra))
     return iter([source.mark, source.encode(edited(text, edits))])
 
 
-def _array_of_rows(text: str, n_rows: int) -> list[Member] | None:
+def _array_of_rows(text: str, cells: list[Cells]) -> list[Member] | None:
     """Return the rows of a table: the members of the array that the text is, or of the one that an object holds."""
     start = start_of(text)
     arrays = [start] if text[start] == "[" else [member.value for member in members(text, start)]
     found = (members(text, place) for place in arrays if text[place] == "[")
-    return next((rows for rows in found if len(rows) == n_rows), None)
+    return next((rows for rows in found if [json.loads(text[row.value : row.end]) for row in rows] == cells), None)
 
 
 def _row_edits(text: str, rows: list[Member], origin: Origin, records: Selection, extra: Extra) -> Iterator[Edit]:

@@ -16,7 +16,7 @@ GROUP_BYTES = 64 << 20  # of a row group in memory; row groups of the source tha
 
 
 def write_same_parquet(part: Path, origin: Origin, records: Selection, extra: Mapping[str, list[object]]) -> None:
-    """Write the rows of a Parquet file with the records to keep, a row group at a time.
+    """Write the rows of Parquet files of one schema with the records to keep, a row group at a time.
 
     Args:
         part: The file to write.
@@ -24,13 +24,15 @@ def write_same_parquet(part: Path, origin: Origin, records: Selection, extra: Ma
         records: What becomes of each record.
         extra: New columns, by their names, with a value for each record.
     """
-    assert origin.file is not None
-    with pq.ParquetFile(origin.file, buffer_size=BUFFER, pre_buffer=False) as file:
-        schema = _schema(file.schema_arrow, origin, extra)
-        n_rows = IMAGE_ROWS if any(has_bytes(kind) or is_binary(kind) for kind in schema.types) else TEXT_ROWS
-        with pq.ParquetWriter(part, schema, compression=_compression(file), write_batch_size=n_rows) as writer:
-            for group in _groups(file, _Rows(origin, records, extra, schema), n_rows):
-                writer.write_table(group)
+    with pq.ParquetFile(origin.files[0]) as file:
+        schema, compression = _schema(file.schema_arrow, origin, extra), _compression(file)
+    n_rows = IMAGE_ROWS if any(has_bytes(kind) or is_binary(kind) for kind in schema.types) else TEXT_ROWS
+    rows = _Rows(origin, records, extra, schema)
+    with pq.ParquetWriter(part, schema, compression=compression, write_batch_size=n_rows) as writer:
+        for path in origin.files:
+            with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
+                for group in _groups(file, rows, n_rows):
+                    writer.write_table(group)
 
 
 def _schema(schema: pa.Schema, origin: Origin, extra: Mapping[str, list[object]]) -> pa.Schema:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import NamedTuple
 
 from pairsift.export.selection import Selection
 from pairsift.export.source_text import LINE_ENDS, SourceText, end_of_row, kept_lines, read_lines
 from pairsift.pairs.readers.rows import unique
-from pairsift.pairs.source_rows import Cells, KeptRow, Origin
+from pairsift.pairs.source_rows import KeptRow, Origin
 from pairsift.pairs.text import as_text
-
-SEPARATORS = (",", "\t", ";", "|")
-EVIDENCE = 1000  # rows with quotes or backslashes that tell how a file is quoted
 
 
 class Style(NamedTuple):
@@ -79,18 +73,8 @@ class Style(NamedTuple):
         return f"{space}{self.quote}{value}{self.quote}"
 
 
-STYLES = [
-    Style(separator, quote, escape, spaced)
-    for quote, escape, spaced in (
-        *(('"', "", False), ('"', "\\", False), ("", "", False), ("", "\\", False), ('"', "", True), ('"', "\\", True)),
-        *(("'", "", False), ("'", "\\", False)),
-    )
-    for separator in SEPARATORS
-]
-
-
 def same_rows(origin: Origin, records: Selection, extra: Mapping[str, list[object]]) -> Iterator[bytes] | None:
-    """Return the bytes of a CSV or TSV file with the records to keep; None where its style cannot be told.
+    """Return the bytes of a CSV or TSV file with the records to keep; None where its lines cannot be told apart.
 
     The line ends, the separator, the quotes, the encoding and the names of the columns are those of the source, and
     rows in which nothing changes are copied.
@@ -100,7 +84,7 @@ def same_rows(origin: Origin, records: Selection, extra: Mapping[str, list[objec
         records: What becomes of each record.
         extra: New columns, by their names, with a value for each record.
     """
-    assert origin.file is not None
+    assert origin.file is not None and origin.dialect is not None
     source = read_lines(origin.file)
     if not origin.starts or len(source.lines) != len(source.texts):
         return None
@@ -108,16 +92,12 @@ def same_rows(origin: Origin, records: Selection, extra: Mapping[str, list[objec
     kept = list(origin.kept_rows(records.keep, records.captions, extra, lists=True))
     written: dict[int, list[bytes | None]] = {row.row: [] for row in kept}
     names = [name for name in (*origin.all_names, *extra) if name not in origin.names]
-    if names or any(row.changes for row in kept):
-        style = rows.style()
-        if style is None:
-            return None
-        for row in kept:
-            written[row.row].append(source.encode(rows.edited(row, names, style)) if row.changes else None)
-        if names:
-            source = rows.with_names(names, style)
-    else:
-        written = {row: [None] for row in written}
+    dialect = origin.dialect
+    style = Style(dialect.separator, dialect.quote, dialect.escape, dialect.spaced)
+    for row in kept:
+        written[row.row].append(source.encode(rows.edited(row, names, style)) if row.changes else None)
+    if names:
+        source = rows.with_names(names, style)
     return kept_lines(source, list(origin.starts), written)
 
 
@@ -134,16 +114,6 @@ class _Rows:
         start, end = self._places[row]
         return "".join(self.source.texts[start - 1 : end])
 
-    def style(self) -> Style | None:
-        """Return the style in which most of the rows that tell have the cells that were read; None if none has."""
-        names = self.origin.names
-        read = ((row, cells) for row, cells in enumerate(self.origin.rows()) if len(cells) == len(names))
-        texts = ((self.text(row), cells) for row, cells in read)
-        telling = (row for number, row in enumerate(texts) if not number or re.search(r"[\"'\\]", row[0]))
-        evidence = list(islice(telling, EVIDENCE))
-        counts = [sum(_fits(style, *row, names) for row in evidence) for style in STYLES]
-        return STYLES[counts.index(max(counts))] if any(counts) else None
-
     def edited(self, row: KeptRow, names: list[str], style: Style) -> str:
         """Return the text of a row with changed cells, and with the cells of new columns behind the others.
 
@@ -156,9 +126,7 @@ class _Rows:
             fields = [style.written(as_text(row.cells.get(name)), "") for name in ours]
         for place, name in enumerate(ours):
             if name in row.changes:
-                cell, old = row.changes[name], fields[place]
-                new = listed(cell, style.value(old)) if isinstance(cell, list) else as_text(cell)
-                fields[place] = style.written(new, old)
+                fields[place] = style.written(as_text(row.changes[name]), fields[place])
         last = fields[-1]
         fields += [style.written(as_text(row.changes.get(name)), last) for name in names]
         return style.separator.join(fields) + text[len(body) :]
@@ -177,29 +145,3 @@ class _Rows:
                 lines[start:first] = map(source.encode, texts[start:first])
                 break
         return SourceText(source.mark, lines, texts, source.encoding)
-
-
-def _fits(style: Style, text: str, cells: Cells, names: list[str]) -> bool:
-    """Return whether a row has the cells that were read of it if it is written in this style."""
-    fields = style.fields(text.rstrip(LINE_ENDS))
-    return (
-        fields is not None
-        and len(fields) == len(names)
-        and all(
-            style.value(field).strip() == cell.strip()
-            for field, cell in zip(fields, (cells[name] for name in names), strict=True)
-            if isinstance(cell, str)
-        )
-    )
-
-
-def listed(captions: list[object], old: str) -> str:
-    """Return a list of captions in the notation of the cell in its place: JSON, Python, or with characters between."""
-    for read, write in ((json.loads, lambda value: json.dumps(value, ensure_ascii=False)), (ast.literal_eval, repr)):
-        try:
-            if isinstance(read(old), list):
-                return str(write(captions))
-        except (ValueError, SyntaxError, RecursionError):
-            continue
-    between = re.search(r"\s*[|;\n]+\s*", old)
-    return (between[0] if between else "|").join(map(as_text, captions))

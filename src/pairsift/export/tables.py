@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from pairsift.export.selection import Selection
 from pairsift.export.separated import same_rows
 from pairsift.files import replacing
 from pairsift.pairs.readers.json_rows import read_json_rows
+from pairsift.pairs.readers.parquet import read_parquet
 from pairsift.pairs.readers.separated import read_separated
 from pairsift.pairs.readers.tables import FORMATS
 from pairsift.pairs.source_rows import Cells, Origin
@@ -28,9 +29,10 @@ Extra = Mapping[str, list[object]]
 
 def is_format_of_source(out: Path, origin: Origin) -> bool:
     """Return whether a file has the format of the source, so that what did not change can be copied."""
+    kind = out.suffix.lower()
     if origin.file is None:
-        return False
-    kind, own = out.suffix.lower(), origin.file.suffix.lower()
+        return kind == ".parquet" and _have_one_schema(origin.files)
+    own = origin.file.suffix.lower()
     if origin.reader in ("coco", "karpathy"):
         return kind == ".json"
     read = FORMATS.get(own, read_separated)
@@ -39,6 +41,12 @@ def is_format_of_source(out: Path, origin: Origin) -> bool:
     if read is read_json_rows:
         return kind == ".jsonl" if origin.starts and kind != own else kind == own
     return kind == ".parquet"
+
+
+def _have_one_schema(files: Sequence[Path]) -> bool:
+    """Return whether several files are Parquet files of one schema."""
+    are_parquet = bool(files) and all(FORMATS.get(file.suffix.lower()) is read_parquet for file in files)
+    return are_parquet and all(pq.read_schema(file).equals(pq.read_schema(files[0])) for file in files[1:])
 
 
 def _ending(file: Path) -> str:
@@ -63,7 +71,8 @@ def write_again(out: Path, origin: Origin, records: Selection, extra: Extra) -> 
         InputError: The source cannot be read.
         WriteError: The file cannot be written.
     """
-    if not _separates(origin) and not _has_rows_of_one_image(origin):
+    is_document = origin.reader in ("coco", "karpathy")
+    if not (is_document or _separates(origin) or _has_plain_rows(origin)):
         return False
     if out.suffix.lower() == ".parquet":
         with writing(out), replacing(out) as part:
@@ -79,27 +88,31 @@ def write_again(out: Path, origin: Origin, records: Selection, extra: Extra) -> 
 
 def _separates(origin: Origin) -> bool:
     """Return whether the source is separated text."""
-    assert origin.file is not None
-    is_document = origin.reader in ("coco", "karpathy")
-    return not is_document and FORMATS.get(origin.file.suffix.lower(), read_separated) is read_separated
+    return origin.file is not None and FORMATS.get(origin.file.suffix.lower(), read_separated) is read_separated
 
 
-def _has_rows_of_one_image(origin: Origin) -> bool:
-    """Return whether each row has one image and one cell with its captions, all of them text."""
-    image, caption, further = origin.image, origin.caption, origin.reading.roles.further
-    return not further and not any(
-        isinstance(cells.get(image), list)
-        or any(not isinstance(text, str | None) for text in _listed(cells.get(caption)))
-        for cells in origin.rows()
-    )
+def _has_plain_rows(origin: Origin) -> bool:
+    """Return whether each row of a Parquet or JSON file has one image, and a text or a list of texts as captions."""
+    if origin.reading.roles.further or origin.reading.images:
+        return False
+    if FORMATS.get(origin.files[0].suffix.lower()) is read_parquet:
+        schema = pq.read_schema(origin.files[0])
+        image, caption = (schema.types[origin.names.index(name)] for name in (origin.image, origin.caption))
+        texts = caption.value_type if pa.types.is_list(caption) or pa.types.is_large_list(caption) else caption
+        return not (pa.types.is_list(image) or pa.types.is_large_list(image) or pa.types.is_nested(texts))
+    cells = ((row.get(origin.image), row.get(origin.caption)) for row in origin.rows())
+    return not any(isinstance(image, list) or any(map(_is_nested, _texts(captions))) for image, captions in cells)
 
 
-def _listed(cell: object) -> list[object]:
-    return cell if isinstance(cell, list) else []
+def _is_nested(text: object) -> bool:
+    return isinstance(text, dict | list)
+
+
+def _texts(captions: object) -> list[object]:
+    return captions if isinstance(captions, list) else [captions]
 
 
 def _parts(origin: Origin, records: Selection, extra: Extra) -> Iterator[bytes] | None:
-    assert origin.file is not None
     if origin.reader in ("coco", "karpathy"):
         return same_document(origin, records, extra)
     if _separates(origin):

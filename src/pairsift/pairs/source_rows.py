@@ -11,15 +11,15 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Bools
-from pairsift.pairs import READERS
 from pairsift.pairs.pairs import Pairs
-from pairsift.pairs.readers import choose
+from pairsift.pairs.readers import choose, read_listing
 from pairsift.pairs.readers.cells import Reading
 from pairsift.pairs.readers.choice import read_columns
+from pairsift.pairs.readers.dialects import Dialect
 from pairsift.pairs.readers.parquet import BUFFER, IMAGE_ROWS, TEXT_ROWS, are_images, cells_of, is_binary
-from pairsift.pairs.readers.rows import Roles, Row, free_split_column, unique
+from pairsift.pairs.readers.rows import NO_COLUMN, Roles, Row, free_split_column, unique
 from pairsift.pairs.readers.shards import Sample, read_samples
-from pairsift.pairs.readers.tables import PARQUET, files_of, read_rows, read_table
+from pairsift.pairs.readers.tables import PARQUET, files_of, read_rows
 from pairsift.pairs.records import Columns, Listing
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
 from pairsift.pairs.text import as_text
@@ -57,9 +57,10 @@ class Origin:
         splits: Split of each record, where the source names it outside its row or a run has drawn it; else None.
         images: Name of each record's image, for images that lie in the source itself; None where these are kept.
         samples: Samples of a source of tar files, with their records; None for other sources.
-        file: The file that holds the rows, or the objects of a COCO or Karpathy file; None for other sources.
+        files: The files that hold the rows, or the objects of a COCO or Karpathy file; none for other sources.
         reader: Name of the reader of the source; empty for pairs with planted noise.
         starts: First line of each row in its file, from 1; empty where the rows are not lines of text.
+        dialect: How a file of separated text marks its fields; None for other sources.
     """
 
     names: list[str]
@@ -68,9 +69,15 @@ class Origin:
     splits: list[str] | None = None
     images: list[str] | None = None
     samples: Sequence[Sample] | None = None
-    file: Path | None = None
+    files: Sequence[Path] = ()
     reader: str = ""
     starts: Sequence[int] = ()
+    dialect: Dialect | None = None
+
+    @property
+    def file(self) -> Path | None:
+        """The file that holds the rows; None where none or several do."""
+        return self.files[0] if len(self.files) == 1 else None
 
     @property
     def caption(self) -> str:
@@ -103,15 +110,14 @@ class Origin:
         """Yield the rows with records to keep, in the source's order.
 
         Every caption and every image of a row is a record. Every other cell stays as it is, and so does a word for the
-        split that means the split of the record. A row whose texts list captions stays one row if all of them are kept
-        as they are.
+        split that means the split of the record.
 
         Args:
             keep: Whether to keep each record, (n,).
             captions: New captions by record.
             extra: New columns, by their names, with a value for each record.
-            lists: Whether the captions of a list stay one row, and new columns are lists there. Otherwise each has a
-                row of its own.
+            lists: Whether the captions of a list stay one row, and new columns are lists there; so do those that a
+                text lists, without new columns. Otherwise each has a row of its own.
         """
         first = 0
         for number, cells in enumerate(self.rows()):
@@ -135,12 +141,10 @@ class Origin:
         """Yield the rows to write for one row of the source, whose first record is `first`; see `kept_rows`."""
         roles, items = self.reading.roles, self.reading.items(cells)
         kept = [record for record in range(first, first + len(items)) if keep[record]]
-        in_lists = isinstance(cells.get(roles.caption), list) or isinstance(cells.get(roles.image), list)
-        if len(kept) == len(items) > 1 and not (in_lists or extra or any(record in captions for record in kept)):
-            changes = self.changed_cells(cells, first)
-            yield KeptRow(row, first, {**cells, **changes}, changes)
-            return
         several_images = isinstance(cells.get(roles.image), list) or len(self.reading.images_of(cells)) > 1
+        if lists and not extra and kept and (changes := self._as_one_row(cells, first, kept, captions)) is not None:
+            yield KeptRow(row, kept[0], {**cells, **changes}, changes)
+            return
         is_list = lists and isinstance(cells.get(roles.caption), list) and not several_images and not roles.further
         for records in filter(None, [kept] if is_list else [[record] for record in kept]):
             alone: Cells = {**dict.fromkeys(roles.further)}
@@ -152,6 +156,23 @@ class Origin:
             written |= new if is_list else {name: values[0] for name, values in new.items()}
             changes = {name: cell for name, cell in written.items() if name not in cells or cell != cells[name]}
             yield KeptRow(row, records[0], {**cells, **written}, changes)
+
+    def _as_one_row(self, cells: Cells, first: int, kept: Sequence[int], captions: Mapping[int, str]) -> Cells | None:
+        """Return the changed cells of a row that lists its pairs in text; None where it cannot stay one row."""
+        roles, items = self.reading.roles, self.reading.items(cells)
+        old = cells.get(roles.caption)
+        if len(items) == 1 or not isinstance(old, str) or isinstance(cells.get(roles.image), list):
+            return None
+        changes = self.changed_cells(cells, kept[0])
+        if any(self.changed_cells(cells, record) != changes for record in kept[1:]):
+            return None
+        texts = [as_text(captions.get(record, items[record - first].caption)) for record in kept]
+        if texts == [as_text(item.caption) for item in items]:
+            return changes
+        listed = self.reading.listed(texts, old)
+        is_alone = not roles.further and len(self.reading.images_of(cells)) == 1
+        reads_back = is_alone and self.reading.captions_of({roles.caption: listed}) == texts
+        return {**changes, roles.caption: listed} if reads_back else None
 
     def changed_cells(self, cells: Cells, record: int) -> Cells:
         """Return the cells of a record that are not as its row has them."""
@@ -184,14 +205,14 @@ def read_origin(path: Path, reader: str | None, columns: Columns) -> Origin:
     if name == "table":
         return replace(_table(path, columns), reader=name)
     if name == "shards":
-        samples, listing = read_samples(path, columns)
+        samples, listing = read_samples(path, columns)  # it leaves splits out where none are asked for
         return replace(_listing(listing), samples=samples, reader=name)
-    listing = READERS.find(name)(path, columns)
+    listing = read_listing(path, name, columns)
     if name == "flickr8k":
         origin = _table(path / "captions.csv", columns, path / "images")
         splits = [record.split for record in listing.records] if (path / "splits").is_dir() else None
         return replace(origin, splits=splits, reader=name)
-    return replace(_listing(listing), file=path if path.is_file() else None, reader=name)
+    return replace(_listing(listing), files=(path,) if name in ("coco", "karpathy") else (), reader=name)
 
 
 def origin_of_pairs(pairs: Pairs) -> Origin:
@@ -213,20 +234,18 @@ def origin_of_pairs(pairs: Pairs) -> Origin:
 
 def _table(path: Path, columns: Columns, base: Path | None = None) -> Origin:
     files = files_of(path)
-    file = files[0] if len(files) == 1 else None
     table = read_rows(path, columns)
     reading, _ = read_columns(path, table, columns, columns.folder or base or root_of(path))
-    if all(one.suffix.lower() in PARQUET for one in files):
-        names = list(dict.fromkeys(name for one in files for name in unique(pq.read_schema(one).names)))
-        origin = Origin(names, reading, lambda: _parquet_rows(files), file=file)
+    if all(file.suffix.lower() in PARQUET for file in files):
+        names = list(dict.fromkeys(name for file in files for name in unique(pq.read_schema(file).names)))
+        origin = Origin(names, reading, lambda: _parquet_rows(files), files=files)
     else:
-        origin = Origin(table.names, reading, lambda: (row.cells for row in table.rows))
-        if file is not None:
-            origin = replace(origin, file=file, starts=_starts(table.rows))
-    if file is not None or origin.split_column is not None:
+        origin = Origin(table.names, reading, lambda: (row.cells for row in table.rows), files=files)
+        if origin.file is not None:
+            origin = replace(origin, starts=_starts(table.rows), dialect=table.dialect)
+    if origin.split_column is not None or columns.split == NO_COLUMN or not any(row.split for row in table.rows):
         return origin
-    listing = read_table(path, columns)
-    return replace(origin, splits=[record.split for record in listing.records]) if listing.split else origin
+    return replace(origin, splits=[row.split for row in table.rows for _ in reading.items(row.cells)])
 
 
 def _starts(rows: list[Row]) -> list[int]:

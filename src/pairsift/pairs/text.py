@@ -79,11 +79,6 @@ def decode(raw: bytes, path: Path) -> Text:
         return _by_line(raw)
 
 
-def is_marked(raw: bytes) -> bool:
-    """Return whether the bytes of a text file begin with a byte order mark."""
-    return raw.startswith((codecs.BOM_UTF8, *(mark for mark, _ in MARKS)))
-
-
 def _unmarked(raw: bytes) -> Text | None:
     """Return the text if it is plain UTF-16 without a byte order mark, else None.
 

@@ -71,8 +71,9 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         columns["split_column"] = name if name in read_rows(export, Columns()).names else NO_COLUMN
     if not is_table or pairs.noise is not None:  # planted noise is exported with our names
         columns = dict.fromkeys(columns)
-    # An export in the format of the source has its lists and quotes; in another, a cell is one caption.
-    same = is_table and pairs.noise is None and export.suffix.lower() == Path(run.config.source).suffix.lower()
+    # An export in the format of the source has its quotes and lists, and JSON lines have its lists too.
+    kind = export.suffix.lower()
+    same = is_table and pairs.noise is None and Path(run.config.source).suffix.lower() not in {*TABLES} - {kind}
     changed = {
         "source": str(export),
         "out": str(out or run.folder.with_name(f"{run.folder.name}-cleaned")),
@@ -84,6 +85,6 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "noise": 0.0,
         "noise_index": None,
         **columns,
-        "lists": data.lists if same else "keep",
+        "lists": data.lists if same or kind == ".jsonl" else "keep",
     }
     return from_tree({**run.config.tree(), **changed})

@@ -283,7 +283,8 @@ class Run:
 
         Args:
             out: The file or folder to write. The ending decides on the format: `.csv`, `.tsv`, `.jsonl`, `.parquet`,
-                `.json` for the layout of a JSON source and COCO captions of others, `coco.json` for these always,
+                `.json` for the layout of a source that is COCO captions, Karpathy's splits or an array of rows, and
+                COCO captions of others, `coco.json` for these always,
                 `.txt` for ids, `.fiftyone` for a folder that FiftyOne opens, `shards` (such as `clean-shards`) for a
                 folder of tar files, none for a folder of images with their captions.
             drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].

@@ -23,7 +23,7 @@ from pairsift.pairs.readers.rows import NO_COLUMN
 from pairsift.pairs.readers.separated import is_separated
 from pairsift.pairs.readers.shards import is_shards
 from pairsift.pairs.readers.tables import FORMATS, PARQUET
-from pairsift.pairs.records import Columns, assemble
+from pairsift.pairs.records import Columns, Listing, assemble
 from pairsift.pairs.splits import Draw
 from pairsift.pairs.text import one_line, read_text
 from pairsift.source_path import is_pattern, places_of, require_path, require_source
@@ -111,6 +111,12 @@ def holds_parquet(folder: Path) -> bool:
     return has_parquet
 
 
+def read_listing(path: Path, name: str, columns: Columns) -> Listing:
+    """Return the records of a source, without splits where the user wants none of the source's."""
+    listing = READERS.find(name)(path, columns)
+    return replace(listing, split="") if columns.split == NO_COLUMN else listing
+
+
 def require_one(name: str, path: Path) -> None:
     """Raise an error for a pattern where the reader reads a single file or folder.
 
@@ -182,6 +188,13 @@ def load(  # noqa: PLR0913
         raise InputError(f"shares {shares[0]} of dev and {shares[1]} of test must be above 0 and together below 1")
     if reader is not None:
         READERS.find(reader)
+    for option, value, words in (
+        ("quotes", quotes, ("csv", "backslash", "none")),
+        ("lists", lists, ("split", "keep")),
+        ("text_file", text_file, ("lines", "whole")),
+    ):
+        if value not in (None, *words):
+            raise InputError(f"{option} {value!r} is none of {', '.join(words)}")
     try:
         require_source(path)
         name = choose(path) if reader is None else reader
@@ -193,9 +206,7 @@ def load(  # noqa: PLR0913
         columns = Columns(image_column, caption_column, folder, stored, text_file, quotes, split_column, lists)
         draw = None if shares is None else Draw(split_seed, *shares)
         with _no_collection():
-            listing = READERS.find(name)(path, columns)
-            listing = replace(listing, split="") if split_column == NO_COLUMN else listing
-            return assemble(str(path), name, listing, draw, keep_empty)
+            return assemble(str(path), name, read_listing(path, name, columns), draw, keep_empty)
     except InputError as error:
         raise InputError(one_line(str(error), 1000)) from error
 

@@ -104,6 +104,18 @@ class Reading:
         found = caption_of(cell)
         return [caption_of(text) for text in found] or [""] if isinstance(found, list) else [found]
 
+    def listed(self, captions: Sequence[object], cell: str) -> str:
+        """Return captions as the text of a cell, in the notation of the cell in its place."""
+        texts = list(map(as_text, captions))
+        if self.separator:
+            around = re.search(rf"\s*{re.escape(self.separator)}\s*", cell)
+            return (around[0] if around else self.separator).join(texts)
+        try:
+            json.loads(cell)
+        except ValueError:
+            return repr(texts)
+        return json.dumps(texts, ensure_ascii=False)
+
 
 def written_list(cell: str) -> list[str] | None:
     """Return the texts of a list of texts as JSON, Python or NumPy write it; None for any other text."""

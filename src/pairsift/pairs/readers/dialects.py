@@ -18,33 +18,21 @@ OPEN = "a quote is opened and not closed"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a file of separated text is written, so that rows can be written in the same way.
+    """How a file of separated text marks its fields.
 
     Attributes:
         separator: Character between two fields.
         quote: Character around a field that contains separators or line ends; empty if quotes are plain characters.
         escape: Character before a quote, separator, line end or escape that belongs to a field; empty if there is none.
         doubled: Whether a quote within quotes is doubled. Otherwise it is escaped.
-        quoted: Whether every field is in quotes. Otherwise only those are that need them.
         spaced: Whether a space follows each separator, which belongs to no field.
-        terminator: Line end.
-        encoding: Encoding, such as `utf-8` or `utf-16-le`.
-        marked: Whether the file begins with a byte order mark.
-        header: Whether the columns have names in the file.
-        head: Text above the first row, as it is in the file: the names, and what stands before them.
     """
 
     separator: str = ","
     quote: str = '"'
     escape: str = ""
     doubled: bool = True
-    quoted: bool = False
     spaced: bool = False
-    terminator: str = "\n"
-    encoding: str = "utf-8"
-    marked: bool = False
-    header: bool = True
-    head: str = ""
 
 
 class Fields(NamedTuple):
@@ -230,7 +218,7 @@ class Form(NamedTuple):
     image: int
 
 
-class Reading(NamedTuple):
+class Parsed(NamedTuple):
     """The records of a file in the dialect that was chosen, and a note if the choice is not beyond doubt."""
 
     dialect: Dialect
@@ -238,13 +226,13 @@ class Reading(NamedTuple):
     note: str = ""
 
 
-def read_records(lines: list[str], form: Form, dialect: Dialect, quotes: str | None) -> Reading:
+def read_records(lines: list[str], form: Form, dialect: Dialect, quotes: str | None) -> Parsed:
     """Read the records of a file, in the way in which the fewest rows are irregular; if several are equal, as in CSV.
 
     Args:
         lines: The lines of the file.
         form: The form of its rows.
-        dialect: Its separator and header.
+        dialect: Its separator.
         quotes: Word of `WAYS` that the user chose; None if the evidence decides.
     """
     ways = [
@@ -254,14 +242,14 @@ def read_records(lines: list[str], form: Form, dialect: Dialect, quotes: str | N
     ]
     first = list(records(lines, form.start, ways[0][1], form.width))
     if len(ways) == 1 or not weigh(lines, form, ways[0][1], first, lambda _: True).irregular:
-        return Reading(ways[0][1], first)
+        return Parsed(ways[0][1], first)
     looks = image_look(first, form.image)
     weights = [weigh(lines, form, ways[0][1], first, looks)]
     weights += [weigh(lines, form, way, records(lines, form.start, way, form.width), looks) for _, way in ways[1:]]
     best = min(range(len(ways)), key=lambda way: weights[way].irregular)
     name, way = ways[best]
     note = "" if quotes else _note(name, weights[best], weights[0], weights[2])
-    return Reading(way, list(records(lines, form.start, way, form.width)) if best else first, note)
+    return Parsed(way, list(records(lines, form.start, way, form.width)) if best else first, note)
 
 
 def _note(name: str, chosen: Weight, csv: Weight, plain: Weight) -> str:

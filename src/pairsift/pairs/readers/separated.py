@@ -19,7 +19,6 @@ from pairsift.pairs.image_files import find_images
 from pairsift.pairs.readers.dialects import (
     PROBE,
     Dialect,
-    Fields,
     Form,
     is_image_file,
     read_records,
@@ -28,7 +27,7 @@ from pairsift.pairs.readers.dialects import (
 )
 from pairsift.pairs.readers.rows import Row, SourceTable, pick_columns, unique
 from pairsift.pairs.records import Columns
-from pairsift.pairs.text import decode, how_read, is_marked, read_bytes
+from pairsift.pairs.text import decode, how_read, read_text
 
 SEPARATORS = (",", "\t", ";", "|")
 BEGINNING = 2**20  # bytes that contain the whole first line of a table
@@ -42,7 +41,7 @@ class Header(NamedTuple):
 
     Attributes:
         names: Names of the columns.
-        dialect: Separator, and whether the names are in the file.
+        dialect: How the fields are marked, so far as the beginning shows it.
         start: Position of the line of the first row.
         note: How the columns were told if their names are not in the file, else empty.
     """
@@ -59,8 +58,7 @@ def read_separated(path: Path, columns: Columns) -> SourceTable:
     The separator is the one with which the line of the names has the columns that are needed, and the most. All rows
     together decide whether quotes are marked as in CSV, by backslashes, or not at all.
     """
-    raw = read_bytes(path)
-    text = decode(raw, path)
+    text = read_text(path)
     lines = split_lines(text.content)
     names, dialect, start, note = read_header(path, lines, columns)
     image = pick_columns(path, names, columns).image
@@ -72,22 +70,8 @@ def read_separated(path: Path, columns: Columns) -> SourceTable:
     ]
     irregular = sum(record.irregular for record in found)
     taken = f"rows with quotes that do not follow the dialect, read as they are: {irregular}" if irregular else ""
-    dialect = replace(
-        dialect,
-        quoted=_all_quoted(lines, found[:PROBE], dialect.quote),
-        terminator=next((end for end in ("\r\n", "\n", "\r") if lines[max(start - 1, 0)].endswith(end)), "\n"),
-        encoding=text.encoding,
-        marked=is_marked(raw),
-        head="".join(lines[:start]),
-    )
     notes = note, choice, taken, how_read([text])
     return SourceTable(names, rows, "; ".join(filter(None, notes)), dialect=dialect)
-
-
-def _all_quoted(lines: list[str], rows: list[Fields], quote: str) -> bool:
-    """Return whether these rows begin and end with quotes."""
-    texts = ("".join(lines[row.first : row.end]).rstrip("\r\n") for row in rows if not row.problem)
-    return bool(quote) and all(text[0] == text[-1] == quote for text in texts)
 
 
 def read_header(path: Path, lines: list[str], columns: Columns) -> Header:
@@ -141,7 +125,7 @@ def without_header(path: Path, lines: list[str], start: int, columns: Columns) -
     base = columns.folder or path.parent
     best: tuple[int, Header | None] = (0, None)
     for separator in SEPARATORS:
-        dialect = Dialect(separator, header=False)
+        dialect = Dialect(separator)
         rows = [record.cells for record in islice(records(lines, start, dialect), PROBE) if not record.problem]
         width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
         if width < 2 or len(rows[0]) != width or count <= best[0]:

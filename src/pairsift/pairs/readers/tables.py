@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded
 from pairsift.pairs.image_files import walk
-from pairsift.pairs.readers.cells import Item, Reading, answers_of
+from pairsift.pairs.readers.cells import Reading, answers_of
 from pairsift.pairs.readers.choice import read_columns
 from pairsift.pairs.readers.json_rows import read_json_rows
 from pairsift.pairs.readers.parquet import read_parquet, read_parquet_files
@@ -228,7 +228,7 @@ def records_of(row: Row, reading: Reading, names: list[str], evaluation: Mapping
         evaluation: Splits that words for an evaluation stand for.
     """
     roles = reading.roles
-    for item in reading.items(row.cells) if not row.problem else [Item("", None, None)]:
+    for item in reading.items(row.cells):
         cells = {**row.cells, roles.image: item.image, roles.caption: item.caption}
         record = named_record(replace(row, where=row.where + item.place, cells=cells), roles, names)
         yield replace(record, split=evaluation.get(record.split.lower(), record.split)) if evaluation else record
