@@ -200,7 +200,7 @@ def test_files_without_their_other_half_are_told(tmp_path):
         (tmp_path / f"{name}.txt").write_text(f"caption of {name}")
     pairs = load(tmp_path)
     assert len(pairs.ids()) == 3
-    beside = "has no image of the same name beside it (.bmp, .gif, .jpeg, .jpg, .png, .tif, .tiff, .webp)"
+    beside = "has no image of the same name beside it (.avif, .bmp, .gif, .jpeg, .jpg, .png, .tif, .tiff, .webp)"
     assert {skip.where: skip.reason for skip in pairs.skipped} == {
         "alone.png": "has no text file of the same name (.caption, .cap, .txt), and no .json file with a caption",
         "ship.txt": beside,

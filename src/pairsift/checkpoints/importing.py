@@ -15,12 +15,11 @@ from pairsift.checkpoints.published import CLIP, DATA_SIZES, Published, read_pub
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError
 from pairsift.files import write_json, write_text
-from pairsift.pairs.readers import load
 from pairsift.run_folder import LOG, METRICS, VOCABULARY, weights
 from pairsift.runs.claim import claimed
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.fit import begin, facts_of
-from pairsift.runs.prepare import text_name
+from pairsift.runs.prepare import read_pairs, text_name
 from pairsift.runs.run import Run
 from pairsift.runs.text_encoding import check_numbering, run_numbering
 from pairsift.source_path import require_source
@@ -119,10 +118,10 @@ def _check_features(config: Config, sizes: Mapping[str, Any], spare_words: int, 
     Raises:
         InputError: The data or the vocabulary does not fit.
     """
-    options, encode = config.data, config.encode
+    encode = config.encode
     require_source(config.source, "give the folder of precomputed features")
     check_numbering(encode, text_name(config))
-    pairs = load(config.source, options.reader, options.split_seed, (0.1, 0.1), **options.columns)
+    pairs = read_pairs(config).pairs
     if pairs.features is None:
         raise InputError(f"{config.source}: has no precomputed features, which the networks were trained on")
     shape = pairs.features.shape

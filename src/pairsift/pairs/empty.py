@@ -76,8 +76,10 @@ def _has_content(text: str) -> bool:
 
 def _is_number(text: str) -> bool:
     """Return whether a text is a number, a date, a hash or a code of many digits."""
+    if not any(map(str.isdigit, text)):
+        return False
     if HEX.fullmatch(text) or LABELLED.fullmatch(text):
-        return any(sign.isdigit() for sign in text)
+        return True
     kinds = [unicodedata.category(sign) for sign in text]
     digits = sum(kind == "Nd" for kind in kinds)
     if "So" in kinds or not digits:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 from urllib.parse import unquote
 
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"})
 LONGEST = 4096  # characters of a path; a longer name, such as the content of a file, is searched for nowhere
 DRIVE = re.compile(r"(file:/{1,3})?[a-z]:[\\/]", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+.-]+)://|(data|file):(?=.)", re.IGNORECASE)
@@ -21,6 +21,7 @@ THIS_MACHINE = ("", "localhost", "127.0.0.1")
 LABEL_STUDIO = re.compile(r"/data/local-files/?\?(?:.*&)?d=([^&]+)")  # its name for a file below its own root
 MANY = 100_000  # files that are looked at for a hint
 FOLDERS = 200  # folders that are tried
+SOUGHT = 1000  # about as many names are sought in each of them
 
 Place = tuple[Path | None, str]  # a file, which need not exist, or None; and the problem in one line, or nothing
 Parts = tuple[str, ...]
@@ -81,11 +82,8 @@ def image_root(roots: Sequence[Path], names: Sequence[str]) -> Path | None:
     for counts in ([_n_contained(root, names) for root in roots], [len(lasts & _names_in(root)) for root in roots]):
         if any(counts):
             return roots[counts.index(max(counts))]
-    for root in roots:
-        for start in range(0, len(names), 1000):
-            if any_file(find_images(root, names[start : start + 1000])[0].values()):
-                return root
-    return None
+    sample = names[:: max(1, len(names) // SOUGHT)]
+    return next((root for root in roots if any_file(find_images(root, sample)[0].values())), None)
 
 
 class Walk(NamedTuple):

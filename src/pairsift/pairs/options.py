@@ -120,8 +120,7 @@ class DataOptions(Options):
     @property
     def columns(self) -> dict[str, Any]:
         """The options of the columns and cells of a table, as `pairsift.load` has them."""
-        names = {name: getattr(self, name) for name in ("image_column", "caption_column", "split_column")}
-        return {**names, "lists": self.lists}
+        return {name: getattr(self, name) for name in ("image_column", "caption_column", "split_column", "lists")}
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from pairsift.pairs.empty import NUMBER, says_nothing
 from pairsift.pairs.image_files import any_file, find_images, folder_hint, image_root, subfolders
 from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Pairs, Skip
 from pairsift.pairs.precomputed import Precomputed
-from pairsift.pairs.splits import MIN_IMAGES, SPLIT_WORDS, Draw, split_images
+from pairsift.pairs.splits import MIN_IMAGES, SPLIT_WORDS, Draw, evaluation_splits, split_images
 from pairsift.pairs.text import UNREADABLE, one_line, printable, undecodable
 
 NO_FILE = "no image file at"
@@ -130,13 +129,12 @@ class Checks:
     Attributes:
         firsts: The first record of each image.
         split_of: The source's split of each image with a usable record.
-        empty: Reasons for which captions that say nothing are skipped.
     """
 
-    def __init__(self, has_splits: bool, may_repeat: bool, empty: Container[str] = ()) -> None:
+    def __init__(self, has_splits: bool, may_repeat: bool, evaluation: Mapping[str, str]) -> None:
         self.firsts: list[Record] = []
         self.split_of: dict[int, str] = {}
-        self.empty = empty
+        self._evaluation = evaluation  # splits that words for an evaluation stand for
         self._has_splits = has_splits
         self._may_repeat = may_repeat  # published features and their noise indices count repeated captions
         self._exists: list[bool] = []
@@ -154,22 +152,26 @@ class Checks:
             self._exists.append(record.row >= 0 or os.path.isfile(key[0]))
         return row
 
-    def problem(self, record: Record, row: int) -> str:
-        """Return the reason why the record cannot be used, in one line, or an empty string if it can be used."""
-        basic = self._basic(record, row)
+    def problem(self, record: Record, row: int, empty: str) -> str:
+        """Return the reason why the record cannot be used, in one line, or an empty string if it can be used.
+
+        `empty` is the reason why its caption says nothing, or an empty string.
+        """
+        basic = self._basic(record, row, empty)
         if basic:
             return basic
         key = (row, record.caption)
         if key in self._first_with and not self._may_repeat:
             return f"repeats {self._first_with[key]}"
         self._first_with[key] = record.where
-        split = SPLIT_WORDS.get(record.split.lower()) if self._has_splits else UNUSED
+        word = record.split.lower()
+        split = SPLIT_WORDS.get(self._evaluation.get(word, word)) if self._has_splits else UNUSED
         if split is None:
             return one_line(f"split {record.split!r} is none of train, dev, val, test, restval")
         earlier = self.split_of.setdefault(row, split)
         return f"its image is in {earlier} already" if earlier != split else ""
 
-    def _basic(self, record: Record, row: int) -> str:
+    def _basic(self, record: Record, row: int, empty: str) -> str:
         if record.problem:
             return one_line(record.problem)
         if any(map(undecodable, (record.caption, *record.extra.values()))):
@@ -180,18 +182,17 @@ class Checks:
             return one_line(f"{NO_FILE} {self.firsts[row].path}")
         if not record.caption.strip():
             return "the caption is empty"
-        kind = says_nothing(record.caption)
-        return one_line(f"the caption is {kind}: {record.caption!r}", 120) if kind in self.empty else ""
+        return one_line(f"the caption is {empty}: {record.caption!r}", 120) if empty else ""
 
 
-def _empty_kinds(listing: Listing) -> set[str]:
-    """Return the reasons for which captions that say nothing are skipped.
+def _empty_reasons(listing: Listing) -> list[str]:
+    """Return why the caption of each record says nothing, an empty string where it may say something.
 
     Where most captions are numbers, these are what the pictures show, such as digits.
     """
-    counts = Counter(says_nothing(record.caption) for record in listing.records if record.caption.strip())
-    kinds = counts.keys() - {""}
-    return kinds - {NUMBER} if 2 * counts[NUMBER] > counts.total() else kinds
+    reasons = [says_nothing(record.caption) if record.caption.strip() else "" for record in listing.records]
+    most = 2 * reasons.count(NUMBER) > sum(bool(record.caption.strip()) for record in listing.records)
+    return ["" if most and reason == NUMBER else reason for reason in reasons]
 
 
 def assemble(source: str, reader: str, listing: Listing, draw: Draw | None, keep_empty: bool = False) -> Pairs:
@@ -211,13 +212,14 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None, keep
     listing = listing.with_files()
     has_splits = draw is not None and bool(listing.split) and any(record.split for record in listing.records)
     features = listing.features
-    kinds = _empty_kinds(listing) if features is None and not keep_empty else set()
-    checks = Checks(has_splits, features is not None and features.captions is None, kinds)
+    empty = [""] * len(listing.records) if keep_empty or features is not None else _empty_reasons(listing)
+    evaluation = evaluation_splits(record.split for record in listing.records) if has_splits else {}
+    checks = Checks(has_splits, features is not None and features.captions is None, evaluation)
     rows: list[int] = []
     skipped: list[Skip] = []
     for pair, record in enumerate(listing.records):
         rows.append(checks.row(record))
-        reason = checks.problem(record, rows[-1])
+        reason = checks.problem(record, rows[-1], empty[pair])
         if reason:
             skipped.append(Skip(printable(record.where), printable(reason), pair))
     image_names = [printable(record.image) for record in checks.firsts]

@@ -59,6 +59,7 @@ from pairsift.runs.source_changes import (
 from pairsift.runs.spot_check import recalibrated_tables, spot_check, spot_result
 from pairsift.search.index import make_index
 from pairsift.search.search import Hit, Search
+from pairsift.source_path import require_path, require_source
 from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import count_verdicts, detection, detector_scores, read_pairs, suspects, write_tables
 from pairsift.train.checkpoint import read_tensors, with_prefix
@@ -349,7 +350,8 @@ class Run:
             InputError: The source cannot be read, its pairs are not like the run's (features for a run on images,
                 vectors of another length), the table exists already, or another call is writing it.
         """
-        path = Path(out)
+        path, source = Path(out), require_path(source)
+        require_source(source)
         require_new_table(path)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -357,7 +359,7 @@ class Run:
             columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column}
             columns |= {"quotes": quotes, "lists": lists}
             text_file = self.config.data.text_file
-            if text_file is not None and (reader or choose(Path(source))) == "folder":
+            if text_file is not None and (reader or choose(source)) == "folder":
                 columns["text_file"] = text_file
             cache = self.config.encode.cache
             columns["keep_empty"] = self.config.data.keep_empty

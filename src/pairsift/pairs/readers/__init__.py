@@ -16,7 +16,7 @@ from pairsift.pairs.image_files import IMAGE_SUFFIXES
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers.chinese_clip import is_chinese_clip
 from pairsift.pairs.readers.embeddings import is_embeddings
-from pairsift.pairs.readers.folders import is_flickr8k
+from pairsift.pairs.readers.folders import TEXT_SUFFIXES, is_flickr8k
 from pairsift.pairs.readers.nuswide import is_nuswide
 from pairsift.pairs.readers.precomp import is_now, is_precomp
 from pairsift.pairs.readers.rows import NO_COLUMN
@@ -98,14 +98,14 @@ def choose_for_all(pattern: Path) -> str:
 
 
 def holds_parquet(folder: Path) -> bool:
-    """Return whether a folder holds Parquet files, and no image with a text file or a table `metadata` beside it."""
+    """Return whether a folder holds Parquet files, and no image with captions or a table `metadata` beside it."""
     has_parquet = False
     for _, below, names in os.walk(folder):
         below[:] = [name for name in below if not name.startswith(".")]
         has_parquet |= any(name.lower().endswith(PARQUET) for name in names)
         parts = [os.path.splitext(name) for name in names]
         images = {stem for stem, suffix in parts if suffix.lower() in IMAGE_SUFFIXES}
-        texts = {stem for stem, suffix in parts if suffix.lower() == ".txt"}
+        texts = {stem for stem, suffix in parts if suffix.lower() in TEXT_SUFFIXES}
         if images & texts or (images and "metadata" in {stem for stem, _ in parts}):
             return False
     return has_parquet

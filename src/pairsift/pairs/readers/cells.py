@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pairsift.pairs.readers.dialects import IMAGE_ENDING
 from pairsift.pairs.readers.rows import Roles
 from pairsift.pairs.text import as_text
 
@@ -19,7 +20,7 @@ SPEAKERS = ("from", "role")  # fields of the speaker of a turn
 MODEL = ("gpt", "assistant", "model")
 LITERAL = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 LIST = re.compile(rf"[\[(]\s*(?:(?:{LITERAL})[\s,]*)+[\])]", re.DOTALL)
-IMAGE_NAME = re.compile(r"\.(?:jpe?g|png|webp|bmp|gif|tiff?|avif)$", re.IGNORECASE)
+IMAGE_NAME = re.compile(rf"(?:{IMAGE_ENDING})$", re.IGNORECASE)
 MIN_CELLS = 10  # cells that show a separator
 NEARLY_ALL = 0.9
 DISTINCT = 0.8  # share of different texts between separators; the name of a shop after each title stands below it

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from pairsift.pairs.image_files import IMAGE_SUFFIXES
+
+IMAGE_ENDING = "|".join(map(re.escape, sorted(IMAGE_SUFFIXES)))
 OPEN = "a quote is opened and not closed"
 
 
@@ -35,7 +38,7 @@ class Dialect:
     spaced: bool = False
 
 
-class Fields(NamedTuple):
+class Parts(NamedTuple):
     """The fields of a record, and the lines that they are read from.
 
     Attributes:
@@ -58,7 +61,7 @@ def split_lines(text: str) -> list[str]:
     return list(io.StringIO(text, newline=""))
 
 
-def records(lines: list[str], start: int, dialect: Dialect, width: int | None = None) -> Iterator[Fields]:
+def records(lines: list[str], start: int, dialect: Dialect, width: int | None = None) -> Iterator[Parts]:
     """Yield the records from a line on, without blank lines.
 
     A stray quote would include the following lines in the record. A record of several lines that is wrong therefore
@@ -85,15 +88,15 @@ def records(lines: list[str], start: int, dialect: Dialect, width: int | None = 
             cells = text.split(separator)
             if dialect.spaced:
                 cells = [cell.lstrip(" ") for cell in cells]
-            record = Fields(position, position + 1, cells)
+            record = Parts(position, position + 1, cells)
         if width is not None and len(record.cells) != width and not record.problem:
             record = _wrong_width(position, len(record.cells), width)
         position = record.end
         yield record
 
 
-def _wrong_width(first: int, found: int, width: int) -> Fields:
-    return Fields(first, first + 1, [], f"has {found} fields where the header has {width}")
+def _wrong_width(first: int, found: int, width: int) -> Parts:
+    return Parts(first, first + 1, [], f"has {found} fields where the header has {width}")
 
 
 class _Parser:
@@ -115,7 +118,7 @@ class _Parser:
         self._escape_or_double = re.compile(rf"{self._escape.pattern}|{quote}({quote})")
         self._line, self._at, self._end = "", 0, 0
 
-    def record(self, first: int) -> Fields:
+    def record(self, first: int) -> Parts:
         """Return the record that starts at a line."""
         dialect = self._dialect
         cells: list[str] = []
@@ -130,15 +133,15 @@ class _Parser:
             if text is None:
                 return _wrong_width(first, len(cells) + 1, self._width or 0)
             if quoted and not self._line.startswith(dialect.quote, self._at):
-                return Fields(first, first + 1, [], OPEN)
+                return Parts(first, first + 1, [], OPEN)
             self._at += quoted
             irregular |= not quoted and not dialect.escape and '\\"' in text
             cells.append(self._content(text, quoted))
             follows = self._line[self._at : self._at + 1]
             if follows in ("", "\r", "\n"):
-                return Fields(first, self._end, cells, "", irregular)
+                return Parts(first, self._end, cells, "", irregular)
             if follows != dialect.separator:
-                return self._as_it_is(first) if self._end == first + 1 else Fields(first, first + 1, [], OPEN)
+                return self._as_it_is(first) if self._end == first + 1 else Parts(first, first + 1, [], OPEN)
             self._at += 1
 
     def _field(self, pattern: re.Pattern[str], may_go_on: bool) -> str | None:
@@ -163,7 +166,7 @@ class _Parser:
             )
         return text.replace(self._dialect.quote * 2, self._dialect.quote) if quoted else text
 
-    def _as_it_is(self, first: int) -> Fields:
+    def _as_it_is(self, first: int) -> Parts:
         """Return the fields of a line with a quote that is closed within a field, if their number is right.
 
         Only the quotes around all fields are taken away.
@@ -175,8 +178,8 @@ class _Parser:
             within = text[1:-1].split(quote + separator + quote)
             cells = within if len(within) in (self._width, len(cells)) else cells
         if self._width is not None and len(cells) != self._width:
-            return Fields(first, first + 1, [], "a quote is closed within a field")
-        return Fields(first, first + 1, cells, "", irregular=True)
+            return Parts(first, first + 1, [], "a quote is closed within a field")
+        return Parts(first, first + 1, cells, "", irregular=True)
 
 
 class Weight(NamedTuple):
@@ -200,7 +203,7 @@ WAYS = (  # how quotes are marked, by the word for it; where the evidence is equ
     ("backslash", Dialect(quote="", escape="\\", doubled=False)),
 )
 PROBE = 1000  # rows that show how the names of images look
-IMAGE_FILE = re.compile(r"[^\t\r\n|\"]+\.(?:jpe?g|png|webp|bmp|gif|tiff?)(?:#\d+)?", re.IGNORECASE)
+IMAGE_FILE = re.compile(rf"[^\t\r\n|\"]+(?:{IMAGE_ENDING})(?:#\d+)?", re.IGNORECASE)
 ENCLOSED = re.compile(r'"(?:[^"]|"")*+"')
 
 
@@ -222,7 +225,7 @@ class Parsed(NamedTuple):
     """The records of a file in the dialect that was chosen, and a note if the choice is not beyond doubt."""
 
     dialect: Dialect
-    records: list[Fields]
+    records: list[Parts]
     note: str = ""
 
 
@@ -269,7 +272,7 @@ def _note(name: str, chosen: Weight, csv: Weight, plain: Weight) -> str:
 
 
 def weigh(
-    lines: list[str], form: Form, dialect: Dialect, rows: Iterable[Fields], looks: Callable[[str], bool]
+    lines: list[str], form: Form, dialect: Dialect, rows: Iterable[Parts], looks: Callable[[str], bool]
 ) -> Weight:
     """Count the rows of a file in one dialect, and those that a writer of this dialect would not have written.
 
@@ -297,7 +300,7 @@ def weigh(
     return Weight(n_rows, irregular, joined)
 
 
-def _has_marks(record: Fields, dialect: Dialect) -> bool:
+def _has_marks(record: Parts, dialect: Dialect) -> bool:
     """Return whether a record that is read without quotes has fields within quotes, or escaped quotes."""
     return any(
         '"' in cell and (ENCLOSED.fullmatch(cell) is not None or (not dialect.escape and '\\"' in cell))
@@ -305,7 +308,7 @@ def _has_marks(record: Fields, dialect: Dialect) -> bool:
     )
 
 
-def image_look(rows: list[Fields], image: int) -> Callable[[str], bool]:
+def image_look(rows: list[Parts], image: int) -> Callable[[str], bool]:
     """Return a function that tells whether a cell looks like the names of images in the file.
 
     If most of them end like files of images, such an end is the look. Otherwise it is the succession of letters, digits

@@ -255,7 +255,7 @@ def _records(root: Path, image: ImageFile, whole: bool, columns: Columns) -> lis
     """Return the records of an image: one for each of its captions, or a single one with the problem."""
     extra = {name: printable(as_text(value)) for name, value in image.fields.items()}
     holder, captions, problem = _captions_of_text(root, image, whole)
-    if not problem and (not captions or columns.caption is not None):
+    if columns.caption is not None or not (problem or captions):
         extra |= {"txt": printable(image.content)} if image.content else {}
         holder, captions, problem = _captions_of_fields(image, columns)
     extra = {column_name(name, ROLES): cell for name, cell in extra.items() if name != holder}
@@ -296,7 +296,7 @@ def _captions_of_fields(image: ImageFile, columns: Columns) -> Captions:
 def _with_splits(path: Path, records: list[Record], asked: str | None) -> tuple[list[Record], str]:
     """Return the records with their splits, and the place of these; an empty string where there are none."""
     folders = [PurePosixPath(record.image).parts[:-1] for record in records if record.image]
-    for depth in range(min(map(len, folders), default=0)):
+    for depth in range(0 if asked is not None else min(map(len, folders), default=0)):
         if all(parts[depth].lower() in SPLIT_WORDS for parts in folders):
             words = [PurePosixPath(record.image).parts[depth] if record.image else "" for record in records]
             return [_with_split(record, word, None) for record, word in zip(records, words, strict=True)], (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -62,9 +63,10 @@ def read_parquet_files(source: Path, files: Sequence[Path], columns: Columns) ->
         store = Store(source, layouts[0].image, columns.cache, files)
         stored = store.images()
     images: list[Embedded | list[Embedded]] = []
+    root = root_of(source)
     tables = []
     for path, layout in zip(files, layouts, strict=True):
-        place = "" if path == source else f"{path.relative_to(root_of(source)).as_posix()} "
+        place = "" if path == source else f"{path.relative_to(root).as_posix()} "
         with opened(path) as file:
             first = len(images)
             if not layout.embedded:
@@ -107,7 +109,7 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
     schema = file.schema_arrow
     names = unique(schema.names)
     if columns.image is None and columns.needs_image and find_column(names, IMAGE_COLUMNS) is None:
-        held = (name for name, kind in zip(names, schema.types, strict=True) if are_images(kind))
+        held = (name for position, name in enumerate(names) if begins_with_images(file, position))
         columns = replace(columns, image=next(held, None))
     roles = pick_columns(path, names, columns)
     image = roles.image
@@ -121,6 +123,14 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
         or not (are_images(kind) or (is_binary(kind) and not all(map(is_text, bytes_of(file, position)))))
     ]
     return Layout(names, column_names, roles.image, embedded)
+
+
+def begins_with_images(file: pq.ParquetFile, position: int) -> bool:
+    """Return whether a column contains images, by its type or by its first cells."""
+    kind = file.schema_arrow.types[position]
+    return are_images(kind) or (
+        is_binary(kind) and any(map(image_suffix, islice(bytes_of(file, position), IMAGE_ROWS)))
+    )
 
 
 def holds_images(file: pq.ParquetFile, position: int) -> bool:

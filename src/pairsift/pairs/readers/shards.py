@@ -119,7 +119,8 @@ def read_samples(path: Path, columns: Columns) -> tuple[list[Sample], Listing]:
     root, places = root_of(path), places_of(path)
     walks = [walk(place) if place.is_dir() else Walk([place], [], 0, 0) for place in places]
     files = [file for walked in walks for file in walked.files]
-    tars = [file for file in files if file in places or file.name.lower().endswith(ENDINGS)]
+    given = set(places)
+    tars = [file for file in files if file in given or file.name.lower().endswith(ENDINGS)]
     if not tars:
         raise InputError(f"{path}: found no .tar file; the reader 'shards' needs one, or a folder with some")
     samples = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from pairsift.pairs.readers.cells import Reading, answers_of
 from pairsift.pairs.readers.choice import read_columns
 from pairsift.pairs.readers.json_rows import read_json_rows
 from pairsift.pairs.readers.parquet import read_parquet, read_parquet_files
-from pairsift.pairs.readers.rows import MissingColumn, Roles, Row, SourceTable, pick_columns, unique
+from pairsift.pairs.readers.rows import MissingColumn, Roles, Row, SourceTable, find_column, pick_columns, unique
 from pairsift.pairs.readers.separated import check_header, read_separated, without_number
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS, evaluation_splits, split_of_place
@@ -26,12 +26,14 @@ from pairsift.source_path import places_of, root_of
 
 PARQUET = (".parquet", ".pq")
 FILE_NAMES = "the files' names"
+SMALL = 2**20  # bytes of a file that is read twice
 
 
 def check_columns(path: Path, columns: Columns) -> None:
-    """Refuse a table without an image or a caption column, from the names of its columns where they are usual.
+    """Refuse a table that lacks a column, from the beginning of the file.
 
-    Whatever the beginning does not show is left to `read_table`: JSON, UTF-16 and UTF-32, files that cannot be read.
+    Columns of unusual names are found by their values where the file is small. Whatever else the beginning does not
+    show is left to `read_table`: JSON, UTF-16 and UTF-32, and files that cannot be read.
 
     Raises:
         InputError: A column is missing.
@@ -42,8 +44,12 @@ def check_columns(path: Path, columns: Columns) -> None:
             check_header(path, columns)
         elif suffix in PARQUET:
             pick_columns(path, unique(pq.read_schema(path).names), columns)
-    except MissingColumn:
-        read_columns(path, read_rows(path, columns), columns, columns.folder or path.parent)
+    except MissingColumn as error:
+        named = [name for name in (columns.image, columns.caption) if name is not None]
+        if any(find_column(error.names, (name.strip().lower(),)) is None for name in named):
+            raise
+        if path.stat().st_size <= SMALL:
+            read_columns(path, read_rows(path, columns), columns, columns.folder or path.parent)
     except (OSError, pa.ArrowException):
         return
 
@@ -78,15 +84,14 @@ def read_table(path: Path, columns: Columns, base: Path | None = None) -> Listin
     folder = columns.folder or base or root_of(path)
     reading, choice = read_columns(path, table, columns, folder)
     image, _, split, _ = reading.roles
-    evaluation, note = split_words(table, split)
-    records = [record for row in table.rows for record in records_of(row, reading, table.names, evaluation)]
+    records = [record for row in table.rows for record in records_of(row, reading, table.names)]
     records, numbers = without_numbers(records, folder)
     images = [row.cells.get(image) for row in table.rows]
     embedded = any(
         isinstance(part, Embedded) for cell in images for part in (cell if isinstance(cell, list) else [cell])
     )
     has_lists = reading.images or any(isinstance(cell, list) for cell in images)
-    notes = table.reading, counted(reading, table, len(records)), choice, note, numbers
+    notes = table.reading, counted(reading, table, len(records)), choice, split_note(table, split), numbers
     return Listing(
         records,
         image=f"column {image!r}{' (lists of images)' * has_lists}{' (images within the file)' * embedded}",
@@ -120,10 +125,10 @@ def counted(reading: Reading, table: SourceTable, records: int) -> str:
     return f"{len(table.rows):,} rows hold {records:,} pairs{rule}"
 
 
-def split_words(table: SourceTable, split: str | None) -> tuple[dict[str, str], str]:
-    """Return the splits that words for an evaluation stand for, and a note on words that stand for no split."""
+def split_note(table: SourceTable, split: str | None) -> str:
+    """Return what is unusual in the words of a split column."""
     if split is None:
-        return {}, ""
+        return ""
     words = Counter(as_text(row.cells.get(split)).strip() for row in table.rows if not row.problem)
     evaluation = evaluation_splits(words)
     notes = [f"split {word!r} read as {meaning}" for word, meaning in evaluation.items()]
@@ -131,7 +136,7 @@ def split_words(table: SourceTable, split: str | None) -> tuple[dict[str, str], 
     if unknown:
         count = sum(words[word] for word in unknown)
         notes.append(f"rows left out because {quoted(unknown, 3)} is no word for a split: {count:,}")
-    return evaluation, "; ".join(notes)
+    return "; ".join(notes)
 
 
 def without_numbers(records: list[Record], folder: Path) -> tuple[list[Record], str]:
@@ -197,7 +202,8 @@ def joined(path: Path, files: Sequence[Path], tables: Sequence[SourceTable]) -> 
     Raises:
         InputError: The tables have different columns.
     """
-    places = [file.relative_to(root_of(path)) for file in files]
+    root = root_of(path)
+    places = [file.relative_to(root) for file in files]
     rows: list[Row] = []
     words = [split_of_place(place) for place in places]
     by_name = all(words) and "train" in {SPLIT_WORDS[word.lower()] for word in words}
@@ -218,20 +224,18 @@ def joined(path: Path, files: Sequence[Path], tables: Sequence[SourceTable]) -> 
     return SourceTable(kept, rows, "; ".join(filter(None, (f"{len(files)} file{'s' * (len(files) != 1)}", *notes))))
 
 
-def records_of(row: Row, reading: Reading, names: list[str], evaluation: Mapping[str, str]) -> Iterator[Record]:
+def records_of(row: Row, reading: Reading, names: list[str]) -> Iterator[Record]:
     """Yield the records of a row: one for each of its captions and images.
 
     Args:
         row: The row.
         reading: What the cells hold.
         names: Names of all columns.
-        evaluation: Splits that words for an evaluation stand for.
     """
     roles = reading.roles
     for item in reading.items(row.cells):
         cells = {**row.cells, roles.image: item.image, roles.caption: item.caption}
-        record = named_record(replace(row, where=row.where + item.place, cells=cells), roles, names)
-        yield replace(record, split=evaluation.get(record.split.lower(), record.split)) if evaluation else record
+        yield named_record(replace(row, where=row.where + item.place, cells=cells), roles, names)
 
 
 def named_record(row: Row, roles: Roles, names: list[str]) -> Record:
