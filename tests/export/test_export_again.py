@@ -6,7 +6,6 @@ import json
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -387,7 +386,7 @@ def test_sizes_in_coco_captions_are_those_of_the_upright_image(place):
     trip(place / "x.csv", place / "out.json")
     images = json.loads((place / "out.json").read_text())["images"]
     assert [(image["width"], image["height"]) for image in images] == sizes
-    assert np.unique(sizes).tolist() == [5, 8]
+    assert len(set(sizes)) == 2
 
 
 def test_a_row_without_an_image_shifts_no_other(place):

@@ -1,5 +1,7 @@
 """Columns of times in Parquet, which travel along as text, also where Python has no type for them."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -40,7 +42,7 @@ def write(folder, kind, value):
 def test_times_travel_along_as_text(tmp_path, kind, value, text):
     pairs = load(write(tmp_path, kind, value))
     assert pairs.columns["when"] == [text, "", text, text] and pairs.n_skipped == 0
-    assert text[:10] in pairs.columns["all"][0] or "datetime" in pairs.columns["all"][0]
+    assert pairs.columns["all"][0] == json.dumps([text])
 
 
 @pytest.mark.parametrize(("kind", "value", "text"), TIMES)

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import pairsift
 from pair_sources import reasons, refused, touch
+from pairsift.pairs.options import DataOptions
 from pairsift.pairs.readers import load
 from pairsift.pairs.readers.dialects import WAYS, Dialect, records, split_lines
 from pairsift.pairs.records import Columns
 from pairsift.pairs.source_rows import read_origin
+from pairsift.runs.config import configure
+from pairsift.runs.prepare import read_pairs
 
 NAMES = [f"{number}_ab{number}.jpg" for number in range(30)]
 CAPTIONS = [f"a dog number {number} runs over the grass" for number in range(30)]
@@ -233,4 +235,12 @@ def test_data_in_the_first_line_that_does_not_show_its_columns(tmp_path, line):
 
 
 def test_the_option_reaches_a_run(tmp_path):
-    assert pairsift.DataOptions(quotes="none").quotes == "none"
+    touch(tmp_path, *NAMES)
+    captions = [f'"{CAPTIONS[0]}', f'{CAPTIONS[1]}"', *CAPTIONS[2:]]
+    rows = zip(["image", *NAMES], ["caption", *captions], strict=True)
+    (tmp_path / "x.tsv").write_text("\n".join(map("\t".join, rows)))
+    counts = {}
+    for quotes in (None, "none", "csv"):
+        config = configure(tmp_path / "x.tsv", data=DataOptions(quotes=quotes))
+        counts[quotes] = len(read_pairs(config).pairs)
+    assert counts == {None: 30, "none": 30, "csv": 29}

@@ -72,13 +72,16 @@ def test_a_part_of_a_hubs_files_has_the_names_of_its_place(tmp_path):
 def test_files_without_train_or_with_a_column_of_splits(tmp_path):
     data = write_hub(tmp_path / "one", {"test-00000-of-00002": 7, "test-00001-of-00002": 7})
     assert "split drawn by image" in load(data, cache=tmp_path / "cache").description
-    for name, split in (("train", "val"), ("test", "train")):
-        write_table(tmp_path / f"{name}.csv", ["image", "caption", "split"], [[f"{name}.jpg", "a dog", split]] * 2)
+    for name, split in (("train", "test"), ("test", "train")):
+        rows = [[f"{name}{number}.jpg", f"dog {number}", split] for number in range(4)]
+        touch(tmp_path, *(row[0] for row in rows))
+        write_table(tmp_path / f"{name}.csv", ["image", "caption", "split"], rows)
     for name in "abc":
         write_table(tmp_path / f"{name}.jsonl", ["image", "caption"], [[f"{name}.jpg", "a dog"]])
-    touch(tmp_path, "train.jpg", "test.jpg", "a.jpg", "b.jpg", "c.jpg")
-    line = refused(tmp_path / "{train,test}.csv")
-    assert "too few images to train on" in line or "images can be used" in line
+    touch(tmp_path, "a.jpg", "b.jpg", "c.jpg")
+    pairs = load(tmp_path / "{train,test}.csv")
+    assert "split from column 'split'" in pairs.description
+    assert {pairs.names[row] for row in pairs.images("test")} == {f"train{number}.jpg" for number in range(4)}
     pairs = load(tmp_path / "?.jsonl")
     assert pairs.names == ["a.jpg", "b.jpg", "c.jpg"] and "split drawn by image" in pairs.description
 

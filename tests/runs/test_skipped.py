@@ -1,6 +1,7 @@
 """What a user is told of records that could not be used."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,12 @@ def test_the_line_counts_pairs_and_names_the_list():
     assert pairs.n_skipped == 2
     line = skipped_line(pairs, Path("run/skipped.csv"))
     assert line == "2 of 4 pairs were skipped, the first: a: the image is broken; the full list: run/skipped.csv"
+    reasons = ["the caption is a filler: 'image'", "the caption is a filler: 'photo'", "the caption is empty", "x", "y"]
+    pairs = replace(some_pairs(), skipped=[Skip(f"line {place}", reason, 0) for place, reason in enumerate(reasons)])
+    assert skipped_line(pairs, Path("s.csv")) == (
+        "0 of 4 pairs were skipped (2: the caption is a filler: …; 1: the caption is empty; 1: x; 1 for other reasons),"
+        " the first: line 0: the caption is a filler: 'image'; the full list: s.csv"
+    )
 
 
 def test_pairs_that_say_nothing_are_nobodys_evidence_and_listed(tmp_path, scenes):

@@ -228,6 +228,17 @@ def test_the_overview_is_a_page_too_and_the_report_has_no_scripts(browser, folde
     assert report.headers["content-security-policy"].startswith("default-src 'none'; img-src data:; ")
 
 
+def test_what_was_skipped_is_counted_by_reason_and_can_be_had(browser, folder):
+    assert "What was skipped" not in browser.get("/overview").text and browser.get("/skipped.csv").status_code == 404
+    rows = [("x.csv line 2", "the caption is a filler: 'image'"), ("x.csv line 3", "the caption is a filler: 'photo'")]
+    lines = [",".join(row) + "," for row in [*rows, ("<b>", "the caption is empty")]]
+    (folder / "skipped.csv").write_text("\n".join(["where,reason,pair", *lines]))
+    again = client(folder)
+    page = again.get("/overview").text
+    assert "<td>2</td><td>the caption is a filler: …</td>" in page and "<td>1</td><td>the caption is empty</td>" in page
+    assert again.get("/skipped.csv").content == (folder / "skipped.csv").read_bytes()
+
+
 def test_images_are_those_of_the_pairs_in_two_sizes(browser, folder, tmp_path):
     answer = browser.get("/image/31", params={"size": "small"})
     assert answer.headers["content-type"] == "image/jpeg"

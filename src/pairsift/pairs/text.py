@@ -192,7 +192,8 @@ def read_text(path: Path) -> Text:
 def as_text(value: object) -> str:
     """Convert a cell to text.
 
-    A string stays as it is, None becomes an empty string, bytes are decoded as UTF-8, and any other value becomes JSON.
+    A string stays as it is, None becomes an empty string, bytes are decoded as UTF-8, lists, objects and numbers become
+    JSON, and any other value becomes what Python writes for it.
     """
     if isinstance(value, str):
         return value
@@ -200,10 +201,9 @@ def as_text(value: object) -> str:
         return ""
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
-        return str(value)
+    if isinstance(value, (list, tuple, dict, int, float)):
+        return json.dumps(value, ensure_ascii=False, default=as_text)
+    return str(value)
 
 
 def other_columns(cells: Mapping[str, object], *used: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -15,6 +14,7 @@ import pyarrow.compute
 
 from pairsift.files import write_text
 from pairsift.pairs.pairs import JUDGED, Pairs
+from pairsift.pairs.skips import count_reasons
 from pairsift.report import plots
 from pairsift.report.cards import pair_sections
 from pairsift.report.findings import THRESHOLD, Findings, Section
@@ -272,20 +272,6 @@ def _groups(table: pa.Table, column: str, name: str) -> list[tuple[int, list[str
     return sorted(groups, key=lambda group: (-group[0], group[1]))
 
 
-def _reasons(pairs: Pairs) -> list[tuple[str, int]]:
-    """Count the skipped records and images by reason, the most frequent first.
-
-    Reasons that differ only in paths, quoted words or numbers count as the same.
-    """
-    wordings: dict[str, list[str]] = {}
-    for skip in pairs.skipped:
-        kind = re.sub(r" \(.*\)$|(?: at| in| from|:)? \S*[/\\]\S.*$", "", skip.reason)
-        kind = re.sub(r"'[^']+'|\"[^\"]+\"|\b\d+\b", "…", kind)
-        wordings.setdefault(kind, []).append(skip.reason)
-    counts = {kind if len(set(reasons)) > 1 else reasons[0]: len(reasons) for kind, reasons in wordings.items()}
-    return Counter(counts).most_common()
-
-
 def _skipped(pairs: Pairs) -> Section | None:
     """Return the number of skipped records and images for each reason, and the first of them."""
     if not pairs.skipped:
@@ -293,7 +279,7 @@ def _skipped(pairs: Pairs) -> Section | None:
     return {
         "kind": "skipped",
         "title": "Skipped",
-        "reasons": _reasons(pairs)[:REASONS],
+        "reasons": count_reasons(skip.reason for skip in pairs.skipped)[:REASONS],
         "skips": pairs.skipped[:SKIPS],
         "n_skips": len(pairs.skipped),
     }

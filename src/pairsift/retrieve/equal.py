@@ -30,12 +30,12 @@ class EqualItems:
 
     @staticmethod
     def make(picture: Ints, text: Ints) -> EqualItems:
-        """Take any numbers; they are counted anew in the order of the first image and the first caption of each."""
+        """Make the numbers from any that are the same for equal items, such as those of a whole data set."""
         return EqualItems(_in_order(picture), _in_order(text))
 
     @property
     def repeats(self) -> bool:
-        """A bool: whether an image or a caption is there twice."""
+        """A bool: whether two images or two captions are equal."""
         return any(number.max(initial=-1) + 1 < len(number) for number in (self.picture, self.text))
 
     def right_answers(self, owner: Ints) -> RightAnswers:
@@ -180,14 +180,15 @@ def recall_notes(
     notes = []
     if _differ(found, strict):
         notes.append(
-            f"{items.repeated(split)}. They count as right, and once: by the papers' strict protocol, which counts "
-            f"only a pair's own, rSum is {strict['rsum']:.1f} instead of {found['rsum']:.1f}."
+            f"{items.repeated(split)}. Equal items count as one right answer here: rSum is {found['rsum']:.1f}. By the "
+            "papers' strict protocol, where only a pair's own image and caption are right, it is "
+            f"{strict['rsum']:.1f}."
         )
     if _differ(found, ties.favour):
         notes.append(
-            f"{ties.queries:,} of {ties.total:,} {split} queries have a wrong answer with exactly the score of the "
-            "right one: the encoders cannot tell them apart. Ties count against the model; for it, rSum would be "
-            f"{ties.favour['rsum']:.1f}."
+            f"{ties.queries:,} of {ties.total:,} {split} queries have, among their first ten, a wrong answer with "
+            "exactly the score of the right one: the encoders cannot tell them apart. Ties count against the model. If "
+            f"they counted for it, rSum would be {ties.favour['rsum']:.1f}."
         )
     return notes
 

@@ -17,7 +17,7 @@ from pairsift.retrieve.answers import Answers, answered
 from pairsift.retrieve.bank import Bank, evaluation_mode, token_batches
 from pairsift.retrieve.equal import EqualItems, EqualRanks, Recall, Ties, Views, recall_notes
 from pairsift.retrieve.nearest import CANDIDATES, ApproximateIndex, closest
-from pairsift.retrieve.ranks import image_folds, ranks_by_view, recall
+from pairsift.retrieve.ranks import RightAnswers, count_wrong, image_folds
 
 ROWS = 65_536  # captions that are joined with their images at once
 KEPT_BYTES = 3 * 2**28  # limit of the tokens that all networks together keep
@@ -186,10 +186,12 @@ def evaluate(
     split: str,
     folds: int = 1,
     answers: Answers | None = None,
+    picture: Ints | None = None,
 ) -> Views:
     """Return the recall on a split for the ensemble (`ensemble`) and for each network (`network_0`, ...), in percent.
 
     The protocol is the papers': only an image's own captions are right, and only its own image is right for a caption.
+    With `picture`, the number of the picture of each image, copies of an image and captions with equal text are one.
     Both directions and all these views use the same similarities. With more than one fold, the images are cut into that
     many consecutive parts, each part is ranked separately, and the recall is the mean over the parts. With `answers`,
     these are the right ones in place of an image's own captions, and folds do not count.
@@ -199,11 +201,16 @@ def evaluate(
         links = answers.links(pairs, rows, ids)
         gallery = Gallery.encode(matchers, features, rows, ids)
         return _named([answered(gallery.ensemble_and_views, *links, (len(rows), len(ids)), gallery.chunk)])
-    ranked = []
+    text = None if picture is None else text_numbers([pairs.captions[pair] for pair in ids])
+    parts = []
     for own, captions, owner in _folds(pairs, split, folds):
         gallery = Gallery.encode(matchers, features, own, captions)
-        ranked.append(ranks_by_view(gallery.ensemble_and_views, owner, len(own), gallery.chunk))
-    return _named([[recall(view) for view in views] for views in ranked])
+        right = RightAnswers.own(owner, len(own))
+        if picture is not None and text is not None:
+            right = EqualItems.make(picture[own], text[np.searchsorted(ids, captions)]).right_answers(owner)
+        [wrong] = count_wrong(gallery.ensemble_and_views, [right], (len(own), len(captions)), gallery.chunk)
+        parts.append([right.measures(view) for view in wrong])
+    return _named(parts)
 
 
 def evaluate_equal(

@@ -219,7 +219,7 @@ class _Tally:
             found.append((links, *count_ahead(view, image, text)))
         links, image, text = self._within(self.right.t2i, rows)
         self._correct[:, links] = part[:, image, text]
-        wrong = self.wrong_scores(rows, scores)
+        wrong = self._without_right(rows, part)
         last = self.right.images[self.right.t2i[0]]
         known = np.flatnonzero(last <= rows[-1])
         self.count_images(known, wrong[:, :, self.right.t2i[1][known]])
@@ -227,7 +227,10 @@ class _Tally:
 
     def wrong_scores(self, rows: Ints, scores: FloatArray) -> FloatArray:
         """Return the scores of a chunk's items, NaN for right answers, which is never ahead."""
-        wrong = self._items(rows, scores).copy()
+        return self._without_right(rows, self._items(rows, scores))
+
+    def _without_right(self, rows: Ints, part: FloatArray) -> FloatArray:
+        wrong = part.copy()
         _, image, text = self._within(self.right.t2i, rows)
         wrong[:, image, text] = np.nan
         return wrong

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from pathlib import Path
 
 import pyarrow as pa
 
 from pairsift.pairs.pairs import UNUSED, Pairs
+from pairsift.pairs.skips import count_reasons
 from pairsift.pairs.text import one_line
 from pairsift.table import write_csv
+
+KINDS = 3  # reasons that the console's line counts
 
 
 def write_skipped(pairs: Pairs, path: Path) -> None:
@@ -23,13 +27,32 @@ def write_skipped(pairs: Pairs, path: Path) -> None:
     write_csv(path, pa.table({**columns, "pair": ids}))
 
 
+def read_skipped(path: Path) -> list[tuple[str, int]]:
+    """Return the kinds of reasons in a list that `write_skipped` wrote, and how often each occurs."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return count_reasons(row["reason"] for row in csv.DictReader(file))
+
+
 def skipped_line(pairs: Pairs, path: Path) -> str:
     """Return the console's line on skipped pairs, which `path` lists. Empty if no pair was skipped."""
     if not pairs.skipped:
         return ""
     first = pairs.skipped[0]
     example = one_line(f"{first.where}: {first.reason}", 200)
-    return f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped, the first: {example}; the full list: {path}"
+    line = f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped{_kinds(pairs)}, the first: {example}"
+    return f"{line}; the full list: {path}"
+
+
+def _kinds(pairs: Pairs) -> str:
+    """Return the most frequent reasons in brackets, or nothing where there is a single one."""
+    counts = count_reasons(skip.reason for skip in pairs.skipped)
+    if len(counts) == 1:
+        return ""
+    kinds = [f"{count:,}: {one_line(reason, 60)}" for reason, count in counts[:KINDS]]
+    others = sum(count for _, count in counts[KINDS:])
+    return f" ({'; '.join([*kinds, *[f'{others:,} for other reasons'] * bool(others)])})"
 
 
 def unused_line(pairs: Pairs) -> str:

@@ -26,14 +26,14 @@ CHANCE = 1e-3  # probability below which it is no chance that so many pairs of a
 def same_pictures(thumbnails: Floats, group: Ints, looks: float = LOOKS) -> Ints:
     """Return the group of copies of each image, (n,), numbered from 0.
 
-    Two images are copies if their thumbnails have a correlation of at least 0.99: pictures that were resized or
+    Two images are copies if their thumbnails have a correlation of at least `looks`: pictures that were resized or
     compressed. If their encoder's vectors are near-duplicates, 0.9 is enough: pictures that were also cropped or made
     brighter. A chain of copies is a group.
 
     Args:
         thumbnails: Cells of each image, (n, d).
         group: Group of near-duplicates of each image by the encoder's vectors, (n,).
-        looks: Smallest correlation where these vectors are no near-duplicates.
+        looks: Smallest correlation of copies whose vectors are no near-duplicates, from 0.9 to 1.
     """
     cells, place = np.unique(thumbnails, axis=0, return_inverse=True)
     place = place.ravel()
@@ -43,11 +43,12 @@ def same_pictures(thumbnails: Floats, group: Ints, looks: float = LOOKS) -> Ints
 
 
 def _links(unit: Floats, least: float) -> Ints:
-    """Return pairs of rows with an inner product of at least `least`, enough to connect what all such pairs do, (m, 2).
+    """Return pairs of rows with an inner product of at least `least`, (m, 2).
 
-    Their number grows with the number of rows, not with its square. Up to `BLOCK` rows are compared each with each. Of
-    more, each block is compared in itself and with the nearest rows of earlier blocks. Later blocks are not compared
-    with a row that is like `NEAREST` others with which they are: these stand for it.
+    They are as many as connect whatever all such pairs connect. Their number grows with the number of rows, not with
+    its square. Up to `BLOCK` rows are compared each with each. Of more, each block is compared in itself and with the
+    nearest rows of earlier blocks. Later blocks are not compared with a row that is like `NEAREST` others with which
+    they are: these stand for it.
     """
     links, points, earlier = [np.zeros((0, 2), np.int64)], _projected(unit), list[tuple[Ints, cKDTree]]()
     for start in range(0, len(unit), BLOCK):
@@ -89,7 +90,7 @@ def _kept(alike: Bools, count: Ints) -> Ints:
 
 
 def _connecting(alike: Bools) -> Ints:
-    """Return rows and columns of entries that are set, few enough to connect what all of them connect, (m, 2)."""
+    """Return entries that connect the same rows and columns as all entries that are set, (m, 2)."""
     if len(alike) <= NEAREST:
         return np.argwhere(alike)
     label = connected_components(alike, directed=False)[1]

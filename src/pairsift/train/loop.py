@@ -26,7 +26,7 @@ from pairsift.match.base import Matcher
 from pairsift.methods.base import Method, peer
 from pairsift.pairs.pairs import Pairs
 from pairsift.progress import part_of_stage, progress, write_sometimes
-from pairsift.retrieve.gallery import evaluate, evaluate_equal
+from pairsift.retrieve.gallery import evaluate
 from pairsift.steps import Batch, Network, Observation, Phase, Prior, Request, Setting, Step, Term
 from pairsift.train.batches import Gatherer, Likeness, cut, steps
 from pairsift.train.checkpoint import pack, read_tensors, unpack, with_prefix, write_tensors
@@ -357,9 +357,7 @@ class Trainer:
             return {"rsum": 0.0}
         with autocast_context(self.device, self.job.options):
             dev = [network.matcher for network in networks], self.job.features, self.job.pairs, "dev"
-            if self.job.picture is None:
-                return evaluate(*dev)["ensemble"]
-            return evaluate_equal(*dev, self.job.picture).views["ensemble"]
+            return evaluate(*dev, picture=self.job.picture)["ensemble"]
 
     def _keep_if_best(self, networks: Sequence[Network], epoch: int, dev: Mapping[str, float]) -> None:
         """Write the networks' weights where their recall on dev is the best so far; epoch -1 is before all training."""

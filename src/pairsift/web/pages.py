@@ -15,12 +15,14 @@ from pairsift.report.html import templates
 from pairsift.review.decisions import CHOICES, REASONS, note_on_rates
 from pairsift.review.queue import ORDERS, UNDECIDED, Queue
 from pairsift.review.spot_check import MIN_ANSWERS
-from pairsift.run_folder import LOG, REPORT
+from pairsift.run_folder import LOG, REPORT, SKIPPED
+from pairsift.runs.skipped import read_skipped
 from pairsift.runs.spot_check import current_result, is_recalibrated
 from pairsift.web.images import Images
 
 BINS = 40  # of the histogram of match probabilities
 AGREEMENT_BINS = 10
+KINDS = 20  # reasons of skipped records that the overview counts
 # The report is one file with its styles and images in it, and without scripts.
 REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
 # All addresses in pages are relative, so that a proxy may serve them below any path: the pages lie beside each other.
@@ -84,6 +86,7 @@ def add_pages(
         lists = {"verdicts": known["verdict"], "splits": known["split"], "columns": queue.source_columns()}
         return pages.render("Review", given=given, images=images.exist, **choices, **lists)
 
+    skipped = read_skipped(folder / SKIPPED)[:KINDS]
     dev, linear = dev_recall(folder), (metrics.get("best") or {}).get("model") == "linear"
 
     @app.get("/overview", response_class=HTMLResponse, include_in_schema=False)
@@ -101,6 +104,7 @@ def add_pages(
             beside=beside,
             thresholds=thresholds,
             dev=dev,
+            skipped=skipped,
             linear=metrics["best"] if linear else None,
             **decided,
         )
@@ -109,6 +113,12 @@ def add_pages(
     def spot_check_page() -> str:
         result = current_result(folder, queue.table, queue.decisions)
         return pages.render("Spot check", result=result, applied=is_recalibrated(folder), least=MIN_ANSWERS)
+
+    @app.get(f"/{SKIPPED}", response_class=FileResponse, include_in_schema=False)
+    def skipped_list() -> Response:
+        if not skipped:
+            return Response("this run skipped nothing", 404, media_type="text/plain")
+        return FileResponse(folder / SKIPPED, filename=f"{folder.name}-{SKIPPED}")
 
     @app.get("/report", response_class=FileResponse, include_in_schema=False)
     def whole_report() -> Response:
