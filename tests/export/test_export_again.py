@@ -191,7 +191,7 @@ def test_fields_of_any_style_are_told_and_written_alike(style, row, values):
 )
 def test_a_list_of_captions_in_a_cell_keeps_its_notation(separator, old, new):
     reading = Reading(Roles("image", "caption", None), written=not separator, separator=separator)
-    assert reading.listed(["a", "é"], old) == new
+    assert reading.with_captions({0: "a", 1: "é"}, {"caption": old}) == {"caption": new}
 
 
 LISTS = {"bars": " | ".join, "list": repr, "json": json.dumps}
@@ -442,3 +442,65 @@ def test_names_without_an_extension_tell_their_folder(place):
     lines = ["image,caption", *(f"{name.removesuffix('.png')},a cat {k}" for k, name in enumerate(NAMES))]
     (place / "x.csv").write_text("\n".join(lines))
     assert folder_of_names(pairsift.load(place / "x.csv"), place / "elsewhere" / "out.csv") == place
+
+
+def answers(*texts):
+    turns = [
+        [{"from": "human", "value": "<image>\nWhat?", "n": 0}, {"from": "gpt", "value": text, "n": 1}] for text in texts
+    ]
+    return [turn for two in turns for turn in two]
+
+
+SEVERAL = {
+    "images": [{"images": NAMES[2 * k : 2 * k + 2], "caption": f"cat {k}"} for k in range(N // 2)],
+    "paired": [{"images": NAMES[2 * k : 2 * k + 2], "captions": [f"cat {k}", f"dog {k}"]} for k in range(N // 2)],
+    "columns": [{"image": NAMES[k], "caption_1": f"cat number {k}", "caption_2": f"dog number {k}"} for k in range(N)],
+    "objects": [
+        {"image": NAMES[k], "captions": [{"id": 1, "raw": f"cat {k}"}, {"id": 2, "raw": f"dog {k}"}]} for k in range(N)
+    ],
+    "conversations": [{"image": NAMES[k], "conversations": answers(f"cat {k}", f"dog {k}")} for k in range(N)],
+}
+DROPPED = {  # what is left of the second row without its second pair, and with another text in its first
+    "images": {"images": NAMES[2:3]},
+    "paired": {"images": NAMES[2:3], "captions": ["cat 1"]},
+    "columns": {"caption_2": ""},
+    "objects": {"captions": [{"id": 1, "raw": "cat 1"}]},
+}
+REWRITTEN = {
+    "paired": {"captions": ["a new one", "dog 1"]},
+    "columns": {"caption_1": "a new one"},
+    "objects": {"captions": [{"id": 1, "raw": "a new one"}, {"id": 2, "raw": "dog 1"}]},
+    "conversations": {"conversations": answers("a new one", "dog 1")},
+}
+
+
+def read_rows_of(path):
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    return json.loads(path.read_text()) if path.suffix == ".json" else list(map(json.loads, path.open()))
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet"])
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_rows_of_several_pairs_stay_rows_in_the_format_of_their_source(place, kind, suffix):
+    rows, source = SEVERAL[kind], place / f"x.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), source)
+    else:
+        source.write_text(json.dumps(rows) if suffix == "json" else "".join(f"{json.dumps(row)}\n" for row in rows))
+    pairs = trip(source, place / f"all.{suffix}")
+    assert len(pairs) == 2 * len(rows)
+    assert read_rows_of(place / f"all.{suffix}") == rows
+    if suffix != "parquet":
+        assert (place / f"all.{suffix}").read_bytes() == source.read_bytes()
+    for name, options, changes in (
+        ("less", {"drop": [3]}, DROPPED.get(kind)),
+        ("new", {"rewrite": {2: "a new one"}}, REWRITTEN.get(kind)),
+    ):
+        out = place / f"{name}.{suffix}"
+        trip(source, out, **options)
+        if changes is not None:
+            assert read_rows_of(out) == [rows[0], {**rows[1], **changes}, *rows[2:]]
+        else:
+            again = pairsift.load(out, cache=place / "cache")
+            assert len(again) == len(pairs) - len(options.get("drop", ()))

@@ -10,7 +10,7 @@ from typing import Any
 
 from pairsift.export.json_text import Edit, Member, edited, members, removals, replacements, start_of
 from pairsift.export.selection import Selection
-from pairsift.export.source_text import kept_lines, read_lines
+from pairsift.export.source_text import OtherLayout, kept_lines, read_lines
 from pairsift.pairs.source_rows import Cells, Origin
 from pairsift.pairs.text import as_text
 
@@ -53,6 +53,9 @@ def same_document(origin: Origin, records: Selection, extra: Extra) -> Iterator[
         origin: The rows of the file, or its records.
         records: What becomes of each record.
         extra: New columns, by their names, with a value for each record.
+
+    Raises:
+        OtherLayout: A row of the file would become several.
     """
     assert origin.file is not None
     source = read_lines(origin.file)
@@ -78,7 +81,10 @@ def _array_of_rows(text: str, cells: list[Cells]) -> list[Member] | None:
 
 
 def _row_edits(text: str, rows: list[Member], origin: Origin, records: Selection, extra: Extra) -> Iterator[Edit]:
-    kept = {row.row: row.changes for row in origin.kept_rows(records.keep, records.captions, extra, lists=True)}
+    rows_to_write = list(origin.kept_rows(records.keep, records.captions, extra, lists=True))
+    kept = {row.row: row.changes for row in rows_to_write}
+    if len(kept) < len(rows_to_write):
+        raise OtherLayout
     yield from removals(rows, [row in kept for row in range(len(rows))])
     for row, changes in kept.items():
         yield from _object_edits(text, rows[row], changes)

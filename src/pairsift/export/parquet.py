@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.export.selection import Selection
-from pairsift.pairs.readers.parquet import BUFFER, IMAGE_ROWS, TEXT_ROWS, cells_of, has_bytes, is_binary
+from pairsift.export.source_text import OtherLayout
+from pairsift.pairs.readers.parquet import BUFFER, IMAGE_ROWS, TEXT_ROWS, cells_of, has_bytes, is_binary, is_list
 from pairsift.pairs.source_rows import Cells, KeptRow, Origin
 
 GROUP_BYTES = 64 << 20  # of a row group in memory; row groups of the source that are smaller stay as they are
@@ -23,6 +24,9 @@ def write_same_parquet(part: Path, origin: Origin, records: Selection, extra: Ma
         origin: The rows of the source.
         records: What becomes of each record.
         extra: New columns, by their names, with a value for each record.
+
+    Raises:
+        OtherLayout: A column cannot hold what is left of a row.
     """
     with pq.ParquetFile(origin.files[0]) as file:
         schema, compression = _schema(file.schema_arrow, origin, extra), _compression(file)
@@ -37,11 +41,11 @@ def write_same_parquet(part: Path, origin: Origin, records: Selection, extra: Ma
 
 def _schema(schema: pa.Schema, origin: Origin, extra: Mapping[str, list[object]]) -> pa.Schema:
     """Return the schema of the source, with new columns: numbers, lists of them beside lists of captions, or text."""
-    is_list = pa.types.is_nested(schema.types[origin.names.index(origin.caption)])
+    has_lists = is_list(schema.types[origin.names.index(origin.caption)])
     for name in origin.all_names[len(origin.names) :]:
         schema = schema.append(pa.field(name, pa.string()))
     for name in extra:
-        schema = schema.append(pa.field(name, pa.list_(pa.float64()) if is_list else pa.float64()))
+        schema = schema.append(pa.field(name, pa.list_(pa.float64()) if has_lists else pa.float64()))
     return schema
 
 
@@ -96,9 +100,11 @@ class _Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _cells(self, batch: pa.RecordBatch) -> Iterator[Cells]:
-        """Yield the cells of each row that may change: the caption and the split."""
-        names = self._origin.names
-        few = [name for name in names if name in (self._origin.caption, self._origin.split_column)]
+        """Yield the cells of each row that may change: the captions, the split, and images where there are several."""
+        names, roles = self._origin.names, self._origin.reading.roles
+        has_several = is_list(self._schema.field(names.index(roles.image)).type) or self._origin.reading.images
+        changing = (roles.caption, *roles.further, self._origin.split_column, *[roles.image] * has_several)
+        few = [name for name in names if name in changing]
         columns = [cells_of(batch.column(names.index(name))) for name in few]
         return (dict(zip(few, cells, strict=True)) for cells in zip(*columns, strict=True))
 
@@ -117,4 +123,8 @@ def _changed(column: pa.Array, rows: list[int], changes: list[Cells], name: str)
         return column.take(pa.array(rows, pa.int64()))
     places = iter(range(len(column), len(column) + len(new)))
     chosen = [next(places) if name in change else row for row, change in zip(rows, changes, strict=True)]
-    return pa.concat_arrays([column, pa.array(new, column.type)]).take(pa.array(chosen, pa.int64()))
+    try:
+        cells = pa.array(new, column.type)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise OtherLayout from error
+    return pa.concat_arrays([column, cells]).take(pa.array(chosen, pa.int64()))

@@ -13,6 +13,10 @@ from pairsift.pairs.text import MARKS, decode, read_bytes
 LINE_ENDS = "\r\n"
 
 
+class OtherLayout(Exception):
+    """An error for rows that the layout of their source cannot hold."""
+
+
 @dataclass(frozen=True)
 class SourceText:
     """The lines of a text file.

@@ -16,6 +16,7 @@ from pairsift.export.documents import same_document, same_lines
 from pairsift.export.parquet import write_same_parquet
 from pairsift.export.selection import Selection
 from pairsift.export.separated import same_rows
+from pairsift.export.source_text import OtherLayout
 from pairsift.files import replacing
 from pairsift.pairs.readers.json_rows import read_json_rows
 from pairsift.pairs.readers.parquet import read_parquet
@@ -71,45 +72,24 @@ def write_again(out: Path, origin: Origin, records: Selection, extra: Extra) -> 
         InputError: The source cannot be read.
         WriteError: The file cannot be written.
     """
-    is_document = origin.reader in ("coco", "karpathy")
-    if not (is_document or _separates(origin) or _has_plain_rows(origin)):
+    try:
+        if out.suffix.lower() == ".parquet":
+            with writing(out), replacing(out) as part:
+                write_same_parquet(part, origin, records, extra)
+            return True
+        parts = _parts(origin, records, extra)
+        if parts is None:
+            return False
+        with writing(out), replacing(out) as part, part.open("wb") as stream:
+            stream.writelines(parts)
+    except OtherLayout:
         return False
-    if out.suffix.lower() == ".parquet":
-        with writing(out), replacing(out) as part:
-            write_same_parquet(part, origin, records, extra)
-        return True
-    parts = _parts(origin, records, extra)
-    if parts is None:
-        return False
-    with writing(out), replacing(out) as part, part.open("wb") as stream:
-        stream.writelines(parts)
     return True
 
 
 def _separates(origin: Origin) -> bool:
     """Return whether the source is separated text."""
     return origin.file is not None and FORMATS.get(origin.file.suffix.lower(), read_separated) is read_separated
-
-
-def _has_plain_rows(origin: Origin) -> bool:
-    """Return whether each row of a Parquet or JSON file has one image, and a text or a list of texts as captions."""
-    if origin.reading.roles.further or origin.reading.images:
-        return False
-    if FORMATS.get(origin.files[0].suffix.lower()) is read_parquet:
-        schema = pq.read_schema(origin.files[0])
-        image, caption = (schema.types[origin.names.index(name)] for name in (origin.image, origin.caption))
-        texts = caption.value_type if pa.types.is_list(caption) or pa.types.is_large_list(caption) else caption
-        return not (pa.types.is_list(image) or pa.types.is_large_list(image) or pa.types.is_nested(texts))
-    cells = ((row.get(origin.image), row.get(origin.caption)) for row in origin.rows())
-    return not any(isinstance(image, list) or any(map(_is_nested, _texts(captions))) for image, captions in cells)
-
-
-def _is_nested(text: object) -> bool:
-    return isinstance(text, dict | list)
-
-
-def _texts(captions: object) -> list[object]:
-    return captions if isinstance(captions, list) else [captions]
 
 
 def _parts(origin: Origin, records: Selection, extra: Extra) -> Iterator[bytes] | None:

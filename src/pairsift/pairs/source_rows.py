@@ -145,11 +145,13 @@ class Origin:
         if lists and not extra and kept and (changes := self._as_one_row(cells, first, kept, captions)) is not None:
             yield KeptRow(row, kept[0], {**cells, **changes}, changes)
             return
-        is_list = lists and isinstance(cells.get(roles.caption), list) and not several_images and not roles.further
-        for records in filter(None, [kept] if is_list else [[record] for record in kept]):
+        is_list = lists and isinstance(cells.get(roles.caption), list)
+        together = is_list and not several_images and not roles.further
+        for records in filter(None, [kept] if together else [[record] for record in kept]):
             alone: Cells = {**dict.fromkeys(roles.further)}
             if several_images:
-                alone[roles.image] = items[records[0] - first].image
+                image = items[records[0] - first].image
+                alone[roles.image] = [image] if lists and isinstance(cells.get(roles.image), list) else image
             new = {roles.caption: [captions.get(record, items[record - first].caption) for record in records]}
             new |= {name: [values[record] for record in records] for name, values in extra.items()}
             written = alone | self.changed_cells({**cells, **alone}, records[0])
@@ -158,21 +160,28 @@ class Origin:
             yield KeptRow(row, records[0], {**cells, **written}, changes)
 
     def _as_one_row(self, cells: Cells, first: int, kept: Sequence[int], captions: Mapping[int, str]) -> Cells | None:
-        """Return the changed cells of a row that lists its pairs in text; None where it cannot stay one row."""
-        roles, items = self.reading.roles, self.reading.items(cells)
-        old = cells.get(roles.caption)
-        if len(items) == 1 or not isinstance(old, str) or isinstance(cells.get(roles.image), list):
-            return None
+        """Return the changed cells of a row with several pairs; None where it cannot stay one row."""
+        roles, reading = self.reading.roles, self.reading
+        items = reading.items(cells)
         changes = self.changed_cells(cells, kept[0])
-        if any(self.changed_cells(cells, record) != changes for record in kept[1:]):
+        if len(items) == 1 or any(self.changed_cells(cells, record) != changes for record in kept[1:]):
             return None
-        texts = [as_text(captions.get(record, items[record - first].caption)) for record in kept]
-        if texts == [as_text(item.caption) for item in items]:
+        left = [(record, items[record - first]) for record in kept]
+        wanted = [(item.image, as_text(captions.get(record, item.caption))) for record, item in left]
+        if wanted == [(item.image, as_text(item.caption)) for item in items]:
             return changes
-        listed = self.reading.listed(texts, old)
-        is_alone = not roles.further and len(self.reading.images_of(cells)) == 1
-        reads_back = is_alone and self.reading.captions_of({roles.caption: listed}) == texts
-        return {**changes, roles.caption: listed} if reads_back else None
+        images, n_captions = reading.images_of(cells), len(reading.captions_of(cells))
+        if roles.image in changes or (roles.further and len(images) > 1):
+            return None
+        paired, offsets = reading.paired_in(cells), [record - first for record in kept]
+        chosen = dict.fromkeys(offset if paired else offset // n_captions for offset in offsets)
+        places = offsets if paired else [offset % n_captions for offset in offsets]
+        texts = {place: text for place, (_, text) in zip(places, wanted, strict=True)}
+        new: Cells = {roles.image: reading.with_images([images[place] for place in chosen], cells.get(roles.image))}
+        new |= reading.with_captions(texts, cells)
+        found = [(item.image, as_text(item.caption)) for item in reading.items({**cells, **new})]
+        changed = {name: cell for name, cell in new.items() if cell != cells.get(name)}
+        return changes | changed if found == wanted else None
 
     def changed_cells(self, cells: Cells, record: int) -> Cells:
         """Return the cells of a record that are not as its row has them."""

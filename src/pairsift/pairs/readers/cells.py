@@ -15,6 +15,7 @@ from pairsift.pairs.readers.rows import Roles
 from pairsift.pairs.text import as_text
 
 SEPARATORS = ("|", "\n", ";")
+IMAGE_SEPARATORS = "|;,\n"
 TEXT_FIELDS = ("raw", "caption", "text", "sentence")  # of an object that is a caption
 SPEAKERS = ("from", "role")  # fields of the speaker of a turn
 MODEL = ("gpt", "assistant", "model")
@@ -63,7 +64,7 @@ class Reading:
     def items(self, cells: Mapping[str, object]) -> list[Item]:
         """Return the images and captions of a row, at least one."""
         images, captions = self.images_of(cells), self.captions_of(cells)
-        if self.paired and len(images) == len(captions) > 1:
+        if self.paired_in(cells):
             couples = list(zip(enumerate(images, 1), enumerate(captions, 1), strict=True))
         else:
             couples = [(image, text) for image in enumerate(images, 1) for text in enumerate(captions, 1)]
@@ -75,6 +76,10 @@ class Reading:
             )
             for (first, image), (second, caption) in couples
         ]
+
+    def paired_in(self, cells: Mapping[str, object]) -> bool:
+        """Return whether the first caption of a row belongs to its first image, and so on."""
+        return self.paired and len(self.images_of(cells)) == len(self.captions_of(cells)) > 1
 
     def images_of(self, cells: Mapping[str, object]) -> list[object]:
         """Return the images of a row; one without content if it has none."""
@@ -105,17 +110,68 @@ class Reading:
         found = caption_of(cell)
         return [caption_of(text) for text in found] or [""] if isinstance(found, list) else [found]
 
-    def listed(self, captions: Sequence[object], cell: str) -> str:
-        """Return captions as the text of a cell, in the notation of the cell in its place."""
-        texts = list(map(as_text, captions))
-        if self.separator:
-            around = re.search(rf"\s*{re.escape(self.separator)}\s*", cell)
-            return (around[0] if around else self.separator).join(texts)
-        try:
-            json.loads(cell)
-        except ValueError:
-            return repr(texts)
-        return json.dumps(texts, ensure_ascii=False)
+    def with_images(self, images: Sequence[object], cell: object) -> object:
+        """Return images as a cell in the notation of the cell in their place."""
+        if isinstance(cell, list):
+            return list(images)
+        if isinstance(cell, str) and self.images and image_list(cell):
+            return _written(list(map(as_text, images)), cell, next((by for by in IMAGE_SEPARATORS if by in cell), ""))
+        return images[0]
+
+    def with_captions(self, kept: Mapping[int, str], cells: Mapping[str, object]) -> dict[str, object]:
+        """Return the cells of a row's captions with these texts, by their places, and without the other captions.
+
+        They have the notation of the cells in their place. What an object says beside its caption stays, and so do the
+        other turns of a conversation of which no answer is left out.
+        """
+        caption, further = self.roles.caption, self.roles.further
+        if not further:
+            return {caption: self._with_captions(kept, cells.get(caption))}
+        filled = [name for name in (caption, *further) if as_text(cells.get(name)).strip()]
+        return {name: self._with_captions({0: kept.get(place, "")}, cells[name]) for place, name in enumerate(filled)}
+
+    def _with_captions(self, kept: Mapping[int, str], cell: object) -> object:
+        texts = list(kept.values())
+        if isinstance(cell, list):
+            if answers_of(cell) is not None:
+                return _with_answers(cell, texts)
+            return [_with_text(cell[place], text) for place, text in kept.items()]
+        if isinstance(cell, str) and (len(self._of_cell(cell)) > 1 or (self.written and written_list(cell))):
+            return _written(texts, cell, self.separator)
+        return _with_text(cell, texts[0])
+
+
+def _with_text(item: object, text: str) -> object:
+    """Return a caption with another text: a text, or an object with a field for it."""
+    if as_text(caption_of(item)) == text:
+        return item
+    name = next((name for name in TEXT_FIELDS if isinstance(item, dict) and isinstance(item.get(name), str)), None)
+    return {**item, name: text} if isinstance(item, dict) and name is not None else text
+
+
+def _with_answers(turns: Sequence[object], texts: Sequence[str]) -> object:
+    """Return a conversation with other answers; the answers alone if they are not as many."""
+    if texts and len(texts) != len(answers_of(turns) or ()):
+        return list(texts)
+    new, left = [], iter(texts)
+    for turn in turns:
+        said = next(iter(answers_of([turn]) or ()), None)
+        text = said if said is None else next(left)
+        name = next((name for name in ("assistant", "value", "content") if isinstance(turn, dict) and name in turn), "")
+        new.append(turn if text == said or not isinstance(turn, dict) else {**turn, name: text})
+    return new
+
+
+def _written(texts: Sequence[str], cell: str, separator: str) -> str:
+    """Return texts as the text of a cell that lists them, in the notation of the cell in its place."""
+    if written_list(cell) is None:
+        around = re.search(rf"\s*{re.escape(separator)}\s*", cell)
+        return (around[0] if around else separator).join(texts)
+    try:
+        json.loads(cell)
+    except ValueError:
+        return repr(list(texts))
+    return json.dumps(texts, ensure_ascii=False)
 
 
 def written_list(cell: str) -> list[str] | None:
@@ -150,7 +206,7 @@ def image_list(cell: str) -> list[str] | None:
     """Return the image names of a text that lists several; None for any other text."""
     names = written_list(cell)
     if names is None:
-        names = next((found for by in "|;,\n" if len(found := parts(cell, by)) > 1), [])
+        names = next((found for by in IMAGE_SEPARATORS if len(found := parts(cell, by)) > 1), [])
         names = names if all(map(IMAGE_NAME.search, names)) else []
     return names or None
 

@@ -162,6 +162,11 @@ def is_binary(kind: pa.DataType) -> bool:
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether the cells of a column are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
 def has_bytes(kind: pa.DataType) -> bool:
     """Return whether the cells of a column are images as the library `datasets` stores them: bytes and a path."""
     return pa.types.is_struct(kind) and any(field.name == "bytes" and is_binary(field.type) for field in kind)
@@ -169,8 +174,7 @@ def has_bytes(kind: pa.DataType) -> bool:
 
 def are_images(kind: pa.DataType) -> bool:
     """Return whether the cells of a column are images as the library `datasets` stores them, or lists of them."""
-    has_lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return has_bytes(kind) or (has_lists and (has_bytes(kind.value_type) or is_binary(kind.value_type)))
+    return has_bytes(kind) or (is_list(kind) and (has_bytes(kind.value_type) or is_binary(kind.value_type)))
 
 
 def is_text(cell: bytes) -> bool:
