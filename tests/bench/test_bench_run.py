@@ -2,6 +2,10 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -159,6 +163,42 @@ def test_a_process_that_is_killed_ends_the_command_with_a_line(few, tmp_path, mo
     assert main(["bench", str(path), "--jobs=2", "--quiet"]) == 2
     assert "a process was ended from outside" in capsys.readouterr().err.splitlines()[-1]
     assert main(["bench", str(grid_file(tmp_path, few, ["plain"])), "--jobs=2", "--quiet"]) == 0
+
+
+def test_the_processes_of_a_killed_grid_end(few, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    text = (
+        "import os, pathlib, time\nfrom pairsift.methods.plain import Plain\nclass Waits(Plain):\n    name = 'waits'\n"
+    )
+    text += f"    def step(self, *args):\n        pathlib.Path({str(tmp_path)!r}, f'{{os.getpid()}}.worker').touch()\n"
+    text += "        time.sleep(600)\n"
+    (tmp_path / "waiting.py").write_text(text)
+    mine = [{"method": "waiting:Waits", "label": f"{lr}", "lr": lr} for lr in (1e-3, 2e-3)]
+    path = grid_file(tmp_path, few, [*mine, "plain"])
+    child = subprocess.Popen([sys.executable, "-m", "pairsift.cli", "bench", str(path), "--jobs=2", "--quiet"])
+    try:
+        until(lambda: len(list(tmp_path.glob("*.worker"))) == 2, 300)
+    finally:
+        child.kill()
+        child.wait()
+    workers = [int(file.stem) for file in tmp_path.glob("*.worker")]
+    until(lambda: not any(map(is_running, workers)), 30)
+
+
+def is_running(process):
+    """Whether a process is there, other than as a dead one that nobody has waited for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(true, seconds):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.2)
 
 
 def test_a_cell_that_fails_is_said_and_the_others_go_on(few, tmp_path, capsys):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +34,25 @@ Row = dict[str, Any]
 _last: dict[str, Start] = {}  # the pairs and evidence that this process has measured with last, by their group
 
 
+@cache
+def end_with(process: int) -> None:
+    """End this process soon after its parent, which would else train to the end of a cell for nobody.
+
+    Args:
+        process: Id of the process that measures the grid; this one needs no such watch.
+    """
+
+    def watch() -> None:
+        while os.getppid() == process:
+            time.sleep(1)
+        os._exit(1)
+
+    if os.getpid() != process:
+        threading.Thread(target=watch, daemon=True).start()
+
+
 def measure_cell(
-    folder: Path, cell: str, group: str, tree: dict[str, Any], folds: int = 1, whole: bool = True
+    folder: Path, cell: str, group: str, tree: dict[str, Any], folds: int, whole: bool, process: int
 ) -> tuple[str, Row]:
     """Train and test a cell, from its checkpoint if there is one.
 
@@ -42,10 +63,12 @@ def measure_cell(
         tree: The options as `fit` reads them.
         folds: Number of parts of the test images that are ranked separately.
         whole: Whether to train; else the start of the group is made and kept alone.
+        process: Id of the process that measures the grid.
 
     Returns:
         The id of the cell with its numbers, or with a line on what was wrong under `error`.
     """
+    end_with(process)
     try:
         config = from_tree(tree)
         if group not in _last:
@@ -163,7 +186,10 @@ class Bench:
         """
         by_id = {cell.id: cell for cell in cells}
         folder = self.folder.absolute()
-        tasks = (delayed(measure_cell)(folder, cell.id, cell.group, cell.tree, cell.folds, whole) for cell in cells)
+        process = os.getpid()
+        tasks = (
+            delayed(measure_cell)(folder, cell.id, cell.group, cell.tree, cell.folds, whole, process) for cell in cells
+        )
         try:
             with parallel_config("loky", inner_max_num_threads=max(1, usable_cores() // number)):
                 results = Parallel(number, return_as="generator_unordered", batch_size=1, pre_dispatch=number)(tasks)

@@ -45,6 +45,7 @@ ADDRESS = re.compile(
 TAGS = re.compile(r"(\s*(<[^<>]+>|&\w+;|&#\w+;))+\s*|\{\{.*\}\}|\$\{.*\}|\{\w+\}|%\w", re.DOTALL)
 HEX = re.compile(r"(0x)?[0-9a-f]{12,}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 LABELLED = re.compile(r"(id|sku|asin|isbn|ean|upc|gtin|item|ref|uuid)[\W_]*\d[\w-]*", re.IGNORECASE)
+SENTENCE = re.compile(r"(?:[^\W\d_]+[,;:]?\s+){4}[^\W\d_]")  # a beginning that nothing of the above has
 LONGEST = 300  # characters of a caption that count
 MANY_DIGITS = 5  # fewer may be the name of a thing, such as A380 or BMW 320i
 
@@ -55,18 +56,20 @@ def says_nothing(caption: str) -> str:
     Only whole captions count: "None of the dogs", "image of a cat" and "Nan bread" say something, and so do single
     words and emoji.
     """
+    if SENTENCE.match(caption):
+        return ""
     text = " ".join(caption.split())[:LONGEST]
     word = text.casefold().strip("\"'`“”‘’«»<>[](){}#*.,:;!?-–—_~|/\\ …。、「」（）")
     spaced = re.sub(r"[\s_-]+", "\0", word)
-    kinds = {
-        "a missing value": spaced in MISSING or not _has_content(text),
-        "a web address": ADDRESS.fullmatch(text),
-        "a file name": FILE.fullmatch(text) or NUMBERED.fullmatch(text),
-        "markup": TAGS.fullmatch(text),
-        "a filler": spaced in FILLERS,
-        NUMBER: _is_number(text),
-    }
-    return next((kind for kind, found in kinds.items() if found), "")
+    if spaced in MISSING or not _has_content(text):
+        return "a missing value"
+    if ADDRESS.fullmatch(text):
+        return "a web address"
+    if FILE.fullmatch(text) or NUMBERED.fullmatch(text):
+        return "a file name"
+    if TAGS.fullmatch(text):
+        return "markup"
+    return "a filler" if spaced in FILLERS else NUMBER if _is_number(text) else ""
 
 
 def _has_content(text: str) -> bool:

@@ -46,6 +46,11 @@ class Record:
     problem: str = ""
     row: int = -1
 
+    def with_file(self, path: Path | None, problem: str) -> Record:
+        """Return the record with the file of its image, and the problem of the file where it has none of its own."""
+        problem = self.problem or problem
+        return Record(self.where, self.image, path, self.caption, self.split, self.extra, problem, self.row)
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -84,8 +89,10 @@ class Listing:
             note = "; ".join(filter(None, (f"images found in {root}", note)))
         records = []
         for record in self.records:
-            path, problem = (record.path, "") if record.path is not None else places[record.image]
-            records.append(replace(record, path=path, problem=record.problem or problem))
+            if record.path is None:
+                records.append(record.with_file(*places[record.image]))
+            else:
+                records.append(record)
         return replace(self, records=records, reading="; ".join(filter(None, (self.reading, note))))
 
 
@@ -139,14 +146,18 @@ class Checks:
         self._may_repeat = may_repeat  # published features and their noise indices count repeated captions
         self._exists: list[bool] = []
         self._row_of: dict[tuple[str, int], int] = {}
+        self._row_of_path: dict[tuple[Path, int], int] = {}  # of paths as they are written, which are sought fast
         self._first_with: dict[tuple[int, str], str] = {}  # the first record with each caption of an image
 
     def row(self, record: Record) -> int:
         """Return the row of the record's image, adding it if it is new; return -1 for a record without a path."""
         if record.path is None:
             return -1
+        written = record.path, record.row
+        if (known := self._row_of_path.get(written)) is not None:
+            return known
         key = os.path.normpath(record.path), record.row
-        row = self._row_of.setdefault(key, len(self.firsts))
+        row = self._row_of_path[written] = self._row_of.setdefault(key, len(self.firsts))
         if row == len(self.firsts):
             self.firsts.append(record)
             self._exists.append(record.row >= 0 or os.path.isfile(key[0]))

@@ -64,6 +64,8 @@ class Reading:
     def items(self, cells: Mapping[str, object]) -> list[Item]:
         """Return the images and captions of a row, at least one."""
         images, captions = self.images_of(cells), self.captions_of(cells)
+        if len(images) == len(captions) == 1:
+            return [Item("", images[0], captions[0])]
         if self.paired_in(cells):
             couples = list(zip(enumerate(images, 1), enumerate(captions, 1), strict=True))
         else:

@@ -75,11 +75,13 @@ def records(lines: list[str], start: int, dialect: Dialect, width: int | None = 
     """
     separator, quote, escape = dialect.separator, dialect.quote, dialect.escape
     parser = _Parser(lines, dialect, width)
+    simple = _SimpleLine(separator, quote) if quote and not escape and not dialect.spaced else None
     position, n_lines = start, len(lines)
     while position < n_lines:
         line = lines[position]
         if (quote and quote in line) or (escape and escape in line):
-            record = parser.record(position)
+            cells = None if simple is None else simple.fields(line)
+            record = parser.record(position) if cells is None else Parts(position, position + 1, cells)
         else:
             text = line.rstrip("\r\n")
             if not text:
@@ -97,6 +99,21 @@ def records(lines: list[str], start: int, dialect: Dialect, width: int | None = 
 
 def _wrong_width(first: int, found: int, width: int) -> Parts:
     return Parts(first, first + 1, [], f"has {found} fields where the header has {width}")
+
+
+class _SimpleLine:
+    """The reading of lines whose quotes stand around whole fields alone, as in nearly all lines of most files."""
+
+    def __init__(self, separator: str, quote: str) -> None:
+        plain, quoted = f"[^{re.escape(quote + separator)}]*+", f"{quote}[^{re.escape(quote)}]*+{quote}"
+        self._separator = separator
+        self._line = re.compile(f"(?:(?:{quoted}|{plain}){re.escape(separator)})*+")
+        self._field = re.compile(f"(?:{quote}([^{re.escape(quote)}]*){quote}|({plain})){re.escape(separator)}")
+
+    def fields(self, line: str) -> list[str] | None:
+        """Return the fields of a line, or None for a line of another kind."""
+        text = line.rstrip("\r\n") + self._separator
+        return [one or other for one, other in self._field.findall(text)] if self._line.fullmatch(text) else None
 
 
 class _Parser:

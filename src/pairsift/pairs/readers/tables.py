@@ -234,8 +234,10 @@ def records_of(row: Row, reading: Reading, names: list[str]) -> Iterator[Record]
     """
     roles = reading.roles
     for item in reading.items(row.cells):
-        cells = {**row.cells, roles.image: item.image, roles.caption: item.caption}
-        yield named_record(replace(row, where=row.where + item.place, cells=cells), roles, names)
+        cells = row.cells
+        if item.image is not cells.get(roles.image) or item.caption is not cells.get(roles.caption):
+            cells = {**cells, roles.image: item.image, roles.caption: item.caption}
+        yield named_record(Row(row.where + item.place, cells, row.problem, row.split), roles, names)
 
 
 def named_record(row: Row, roles: Roles, names: list[str]) -> Record:
@@ -246,21 +248,19 @@ def named_record(row: Row, roles: Roles, names: list[str]) -> Record:
         roles: The columns of the image, the caption and the split.
         names: Names of all columns.
     """
-    used = {roles.image, roles.caption, roles.split or "", *roles.further}
-    cells = {name: row.cells.get(name) for name in (roles.image, roles.caption, roles.split) if name is not None}
-    image = cells[roles.image]
+    cells, problem = row.cells, row.problem
+    image, caption, split = cells.get(roles.image), cells.get(roles.caption), cells.get(roles.split or "")
     if isinstance(image, dict) and image.get("bytes") is None and isinstance(image.get("path"), str):
-        image = cells[roles.image] = image["path"]  # as the library `datasets` stores an image with a path and no bytes
-    nested = [name for name, cell in cells.items() if isinstance(cell, (dict, list))]
-    problem = row.problem
-    if not problem and nested:
-        problem = f"column {nested[0]!r} holds a list or an object where text is needed"
+        image = image["path"]  # as the library `datasets` stores an image with a path and no bytes
+    for name, cell in ((roles.image, image), (roles.caption, caption), (roles.split, split)):
+        if isinstance(cell, (dict, list)) and not problem:
+            problem = f"column {name!r} holds a list or an object where text is needed"
     return Record(
         where=row.where,
         image=image.name if isinstance(image, Embedded) else as_text(image).strip(),
         path=image.file if isinstance(image, Embedded) else None,
-        caption=as_text(cells[roles.caption]),
-        split=row.split if roles.split is None else as_text(cells[roles.split]).strip(),
-        extra={name: as_text(row.cells.get(name)) for name in names if name not in used},
+        caption=as_text(caption),
+        split=row.split if roles.split is None else as_text(split).strip(),
+        extra={name: as_text(cells.get(name)) for name in names if name not in roles and name not in roles.further},
         problem=problem,
     )
