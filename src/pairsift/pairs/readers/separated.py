@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from pairsift.errors import InputError
 from pairsift.pairs.image_files import find_images
 from pairsift.pairs.readers.dialects import (
     PROBE,
+    WAYS,
     Dialect,
     Form,
     is_image_file,
@@ -120,12 +121,12 @@ def _names(lines: list[str], start: int, dialect: Dialect) -> Header:
 def without_header(path: Path, lines: list[str], start: int, columns: Columns) -> Header | None:
     """Return the columns of a file whose first line is data; return None if the rows do not show them.
 
-    The separator is the one with which the most rows have the same number of fields, and one of them holds images.
+    The dialect is the one in which the most rows have the same number of fields, and one of them holds images.
     """
     base = columns.folder or path.parent
     best: tuple[int, Header | None] = (0, None)
-    for separator in SEPARATORS:
-        dialect = Dialect(separator)
+    for separator, (_, way) in product(SEPARATORS, WAYS):
+        dialect = replace(way, separator=separator)
         rows = [record.cells for record in islice(records(lines, start, dialect), PROBE) if not record.problem]
         width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
         if width < 2 or len(rows[0]) != width or count <= best[0]:
@@ -135,7 +136,7 @@ def without_header(path: Path, lines: list[str], start: int, columns: Columns) -
             names = [f"column {position}" for position in range(1, width + 1)]
             names[image], names[caption] = "image", "caption"
             note = f"no header: image from field {image + 1}, caption from field {caption + 1}"
-            best = count, Header(names, dialect, start, note)
+            best = count, Header(names, Dialect(separator), start, note)
     return best[1]
 
 
