@@ -504,3 +504,15 @@ def test_rows_of_several_pairs_stay_rows_in_the_format_of_their_source(place, ki
         else:
             again = pairsift.load(out, cache=place / "cache")
             assert len(again) == len(pairs) - len(options.get("drop", ()))
+
+
+def test_an_export_of_images_in_several_folders_names_the_folder_above_them(tmp_path):
+    for k, name in enumerate(NAMES):
+        (tmp_path / "images" / str(k % 2)).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4), (k, 0, 0)).save(tmp_path / "images" / str(k % 2) / name)
+    (tmp_path / "x.csv").write_text("image,caption\n" + "".join(f"{name},cat {k}\n" for k, name in enumerate(NAMES)))
+    pairs = trip(tmp_path / "x.csv", tmp_path / "elsewhere" / "out.csv", [1])
+    folder = folder_of_names(pairs, tmp_path / "elsewhere" / "out.csv")
+    assert folder == tmp_path / "images"
+    again = pairsift.load(tmp_path / "elsewhere" / "out.csv", image_folder=folder)
+    assert again.captions == [caption for pair, caption in enumerate(pairs.captions) if pair != 1]

@@ -90,8 +90,8 @@ def test_a_table_of_windows_names_and_addresses(tmp_path):
 def test_relative_paths_start_from_the_folder_that_the_user_names(tmp_path, kind):
     touch(tmp_path / "far/off", "a.jpg", "b.jpg", "c.jpg")
     path = write_table(tmp_path / f"x.{kind}", ["image", "caption"], [(f"{n}.jpg", n) for n in "abc"])
-    hint = f"lies in {tmp_path / 'far/off'}: name that folder with --image-folder"
-    assert "no image file at" in refused(path) and refused(path).endswith(hint)
+    touch(tmp_path / "far/other", "a.jpg", "b.jpg", "c.jpg")
+    assert "its image may be 'far/off/a.jpg' or 'far/other/a.jpg': write the folder" in refused(path)
     pairs = load(path, image_folder=tmp_path / "far/off")
     assert pairs.paths == [tmp_path / "far/off" / f"{n}.jpg" for n in "abc"]
     assert "is not a folder" in refused(path, image_folder=tmp_path / "near")
@@ -113,9 +113,46 @@ def test_the_option_that_helps_is_named_where_no_image_is_there(tmp_path, image)
     path = write_table(tmp_path / "x.csv", ["image", "caption"], [(image, "a"), (f"{image}x", "b")])
     assert refused(path).endswith("if the images lie elsewhere, name their folder with --image-folder")
     touch(tmp_path, "deep/in/Gone.jpg")
-    assert refused(path).endswith(f"lies in {tmp_path / 'deep/in'}: name that folder with --image-folder")
-    pairs = load(path, image_folder=tmp_path / "deep/in", shares=None)
-    assert pairs.paths[0] == tmp_path / "deep/in/Gone.jpg"
+    for folder in (None, tmp_path / "deep/in"):
+        assert load(path, image_folder=folder, shares=None).paths[0] == tmp_path / "deep/in/Gone.jpg"
+
+
+@pytest.mark.parametrize("form", ["{}.jpg", "{}", "/home/me/{}.jpg", "C:\\me\\pics\\{}.JPG", "s3://bucket/{}.jpg"])
+def test_images_in_any_folders_below_are_found_by_their_names(tmp_path, form):
+    files = [f"images/{number % 3:03}/{number}.jpg" for number in range(12)]
+    touch(tmp_path, *files)
+    path = write_table(tmp_path / "x.csv", ["image", "caption"], [(form.format(n), f"dog {n}") for n in range(13)])
+    pairs = load(path)
+    assert pairs.paths[:12] == [tmp_path / file for file in files] and list(reasons(pairs)) == [12]
+    assert f"image names found in folders below {tmp_path}: 12" in pairs.description
+
+
+def test_names_that_are_not_found_are_sought_in_folders_below_where_that_is_no_guess(tmp_path):
+    """Where other images are found, a path with folders means these folders; of equal names the longest tail counts."""
+    touch(tmp_path, "a.jpg", "b.jpg", "c.jpg", "one/x/d.jpg", "two/y/d.jpg", "one/e.jpg", "one/f.jpg", "two/f.jpg")
+    names = ["a.jpg", "b.jpg", "c.jpg", "e.jpg", "gone/e.jpg", "f.jpg"]
+    pairs = load(
+        write_table(tmp_path / "x.csv", ["image", "caption"], [(name, f"a dog of {name} runs") for name in names])
+    )
+    assert pairs.paths[3] == tmp_path / "one/e.jpg" and list(reasons(pairs)) == [4, 5]
+    assert "no image file at" in reasons(pairs)[4][1] and "'one/f.jpg' or 'two/f.jpg'" in reasons(pairs)[5][1]
+    (tmp_path / "far").mkdir()
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.jpg").rename(tmp_path / "far" / f"{name}.png")
+    names = ["/me/x/d.jpg", "/me/one/f.jpg", "/me/e.jpg", "/you/e.jpg", "/me/two/f.jpg"]
+    pairs = load(
+        write_table(tmp_path / "x.csv", ["image", "caption"], [(name, f"a dog of {name} runs") for name in names])
+    )
+    found = [pairs.paths[pairs.image_of[pair]] for pair in pairs.ids().tolist()]
+    assert found == [tmp_path / file for file in ("one/x/d.jpg", "one/f.jpg", "two/f.jpg")]
+    assert "no image file at /me/e.jpg" in reasons(pairs)[2][1]
+    names = [*(f"/me/{number}/d.jpg" for number in "xy"), "/me/f.png", "/me/e.jpg", "/you/e.jpg", *"abc"]
+    (tmp_path / "one/f.jpg").rename(tmp_path / "one/f.png")
+    pairs = load(
+        write_table(tmp_path / "x.csv", ["image", "caption"], [(name, f"a dog of {name} runs") for name in names])
+    )
+    assert list(reasons(pairs)) == [3, 4]
+    assert "its path and another one both end at" in reasons(pairs)[3][1]
 
 
 def test_a_reader_that_takes_no_image_folder_does_not_advise_it(tmp_path):

@@ -144,7 +144,8 @@ def folder_of_names(pairs: Pairs, out: Path) -> Path | None:
     if format_of(out) not in (*TABLES, ".json") or pairs.features is not None:
         return None
     ends = ((str(path), _end(name, path)) for name, path in zip(pairs.names, pairs.paths, strict=True))
-    base = next((Path(path.removesuffix(end)).absolute() for path, end in ends if end), None)
+    bases = {os.path.abspath(path.removesuffix(end) or ".") for path, end in ends if end}
+    base = Path(os.path.commonpath(bases)) if bases else None  # several where names were found in folders below
     return None if base == out.absolute().parent else base
 
 

@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -33,7 +33,21 @@ def within(file: Path, base: Path) -> str:
     return os.path.relpath(absolute, root) if absolute.startswith(root + os.sep) else absolute
 
 
-def find_images(base: Path, names: Iterable[str]) -> tuple[dict[str, Place], str]:
+class Found(NamedTuple):
+    """What was found for the image names of a source.
+
+    Attributes:
+        places: The file of each name, and the problem.
+        note: What is unusual about the names, for `Listing.reading`; empty if nothing is.
+        missing: Names without a file.
+    """
+
+    places: dict[str, Place]
+    note: str
+    missing: list[str]
+
+
+def find_images(base: Path, names: Iterable[str]) -> Found:
     """Return the files that the image names of a source refer to, and what is unusual about the names.
 
     A name is first taken as it is. Where there is no such file, `~` is the user's home, backslashes are slashes, and a
@@ -45,9 +59,6 @@ def find_images(base: Path, names: Iterable[str]) -> tuple[dict[str, Place], str
     Args:
         base: Folder that relative names start from.
         names: The names, without white space around them.
-
-    Returns:
-        The file of each name, and the problem; and a note for `Listing.reading`, empty if nothing is unusual.
     """
     places = {name: _literal(base, name) for name in dict.fromkeys(names)}
     missing = [name for name, (path, _) in places.items() if path is None or not os.path.lexists(path)]
@@ -69,7 +80,54 @@ def find_images(base: Path, names: Iterable[str]) -> tuple[dict[str, Place], str
     n_cut = sum(not places[name][1] for cut_names in cut_to.values() for name in cut_names)
     notes = [f"{kind}: {counts[kind]}" for kind in (OTHER_CASE, NO_EXTENSION) if counts[kind]]
     notes += [f"paths found by their end alone, below {base}: {n_cut}"] * bool(n_cut)
-    return places, "; ".join(notes)
+    return Found(places, "; ".join(notes), [name for name in missing if not any_file([places[name]])])
+
+
+def find_below(base: Path, found: Found) -> Found:
+    """Seek the files of missing names in all folders below a folder.
+
+    A file is taken by its name, of several the one with the longest common tail. Where other images were found, a name
+    with folders needs a file in a folder of that name, and an address is not sought. Where two files fit a name equally
+    well, and where different paths end at the same file, the names have a problem instead.
+
+    Args:
+        base: The folder.
+        found: What `find_images` found.
+    """
+    has_others = len(found.missing) < len(found.places)
+    names = [name for name in found.missing if not (has_others and found.places[name][1])]
+    sought = {name: parts for name in names if (parts := _split(name)[0])}
+    if not sought:
+        return found
+    by_name, by_stem = dict[str, list[Path]](), dict[str, list[Path]]()
+    for file in walk(base).files:
+        by_name.setdefault(_folded(file.name), []).append(file)
+        if stem := _stem(file.name):
+            by_stem.setdefault(stem, []).append(file)
+    places, cut_to = dict(found.places), dict[Path, list[str]]()
+    for name, parts in sought.items():
+        last = _folded(parts[-1])
+        files = by_name.get(last) or ([] if os.path.splitext(last)[1] in IMAGE_SUFFIXES else by_stem.get(last, []))
+        shared = [_n_shared(parts[:-1], file.parent.parts) for file in files]
+        least = max([*shared, int(has_others and len(parts) > 1)])
+        best = [file for file, count in zip(files, shared, strict=True) if count == least]
+        if len(best) > 1:
+            fitting = " or ".join(repr(_below(base, file)) for file in best[:2])
+            places[name] = None, f"its image may be {fitting}: write the folder before its name"
+        elif best:
+            places[name] = best[0], ""
+            cut_to.setdefault(best[0], []).append(name)
+    _refuse_shared(places, base, cut_to, [*sought])
+    count = sum(places[name][0] is not None for names in cut_to.values() for name in names)
+    note = f"image names found in folders below {base}: {count}" if count else ""
+    missing = [name for name in found.missing if not any_file([places[name]])]
+    return Found(places, "; ".join(filter(None, (found.note, note))), missing)
+
+
+def _n_shared(parts: Parts, others: Parts) -> int:
+    """Return the number of parts that two paths have in common at their ends."""
+    ends = zip(reversed(parts), reversed(others), strict=False)
+    return sum(1 for _ in takewhile(lambda end: _folded(end[0]) == _folded(end[1]), ends))
 
 
 def image_root(roots: Sequence[Path], names: Sequence[str]) -> Path | None:
@@ -83,7 +141,7 @@ def image_root(roots: Sequence[Path], names: Sequence[str]) -> Path | None:
         if any(counts):
             return roots[counts.index(max(counts))]
     sample = names[:: max(1, len(names) // SOUGHT)]
-    return next((root for root in roots if any_file(find_images(root, sample)[0].values())), None)
+    return next((root for root in roots if any_file(find_images(root, sample).places.values())), None)
 
 
 class Walk(NamedTuple):
@@ -330,7 +388,10 @@ def _split(name: str) -> tuple[Parts, bool]:
         return _split_posix(name)
     if scheme[0].lower().startswith("data:"):
         return (), True
-    return _split_posix(unquote(re.split("[?#]", name[scheme.end() :])[0]))[0], True
+    path = name[scheme.end() :]
+    if scheme[0].lower().startswith("http"):
+        path = re.split("[?#]", path)[0]
+    return _split_posix(unquote(path))[0], True
 
 
 def _split_posix(name: str) -> tuple[Parts, bool]:

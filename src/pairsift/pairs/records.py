@@ -11,7 +11,7 @@ import numpy as np
 
 from pairsift.errors import InputError
 from pairsift.pairs.empty import NUMBER, says_nothing
-from pairsift.pairs.image_files import any_file, find_images, folder_hint, image_root, subfolders
+from pairsift.pairs.image_files import find_below, find_images, folder_hint, image_root, subfolders
 from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Pairs, Skip
 from pairsift.pairs.precomputed import Precomputed
 from pairsift.pairs.splits import MIN_IMAGES, SPLIT_WORDS, Draw, evaluation_splits, split_images
@@ -77,16 +77,18 @@ class Listing:
     def with_files(self) -> Listing:
         """Return the listing with the file of each image that only has a name.
 
-        If none is found in the listing's folder, the folders within it are tried.
+        If none is found in the listing's folder, the folders within it are tried, and then all folders below it.
         """
         if self.folder is None:
             return self
         names = list(dict.fromkeys(record.image for record in self.records if record.path is None))
-        places, note = find_images(self.folder, names)
-        root = None if any_file(places.values()) else image_root(subfolders(self.folder), [*filter(None, names)])
+        found = find_images(self.folder, names)
+        has_none = bool(names) and len(found.missing) == len(names)
+        root = image_root(subfolders(self.folder), [*filter(None, names)]) if has_none else None
         if root is not None:
-            places, note = find_images(root, names)
-            note = "; ".join(filter(None, (f"images found in {root}", note)))
+            found = find_images(root, names)
+            found = found._replace(note="; ".join(filter(None, (f"images found in {root}", found.note))))
+        places, note, _ = find_below(self.folder, found)
         records = []
         for record in self.records:
             if record.path is None:

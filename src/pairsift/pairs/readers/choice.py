@@ -87,7 +87,7 @@ class Evidence:
         sample = [names[number] for number in spread(len(names), PROBE)]
         if not any(map(IMAGE_NAME.search, sample)):
             return 0.0
-        places, _ = find_images(self.folder, sample)
+        places = find_images(self.folder, sample).places
         found = sum(path is not None and os.path.isfile(path) for path, _ in places.values()) / len(places)
         return found / 3 if self.is_address(name) else found
 

@@ -159,7 +159,7 @@ def _roles(rows: list[list[str]], base: Path) -> tuple[int, int]:
 
 def _existing(names: list[str], base: Path) -> float:
     """Return the share of the names that are files."""
-    places, _ = find_images(base, (without_number(name, base) for name in names))
+    places = find_images(base, (without_number(name, base) for name in names)).places
     files = [path is not None and os.path.isfile(path) for path, _ in places.values()]
     return sum(files) / len(files)
 
