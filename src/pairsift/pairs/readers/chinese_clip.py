@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterator
 from pathlib import Path
 
 from pairsift.errors import InputError
+from pairsift.pairs.base64_images import from_base64
 from pairsift.pairs.embedded import Embedded, Store, in_rows
 from pairsift.pairs.readers.json_rows import read_json_rows
 from pairsift.pairs.readers.rows import Row
@@ -116,14 +115,6 @@ def _images_in(table: Path) -> Iterator[tuple[str, bytes | None]]:
             for line in lines:
                 name, _, data = line.rstrip(b"\r\n").partition(b"\t")
                 if name.strip():
-                    yield f"{word}/{name.decode('utf-8', 'replace').strip()}", _from_base64(data)
+                    yield f"{word}/{name.decode('utf-8', 'replace').strip()}", from_base64(data.decode("latin-1"))
     except OSError as error:
         raise InputError(f"{table}: cannot be read: {error.strerror or error}") from error
-
-
-def _from_base64(data: bytes) -> bytes | None:
-    """Return decoded bytes, or None for an empty or a wrong text; both alphabets of base64 are read."""
-    try:
-        return base64.b64decode(data.strip().translate(bytes.maketrans(b"-_", b"+/")), validate=True) or None
-    except (binascii.Error, ValueError):
-        return None

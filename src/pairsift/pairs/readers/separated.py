@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pairsift.errors import InputError
+from pairsift.pairs.base64_images import is_base64_image
 from pairsift.pairs.image_files import find_images
 from pairsift.pairs.readers.dialects import (
     PROBE,
@@ -143,14 +144,15 @@ def without_header(path: Path, lines: list[str], start: int, columns: Columns) -
 def _roles(rows: list[list[str]], base: Path) -> tuple[int, int]:
     """Return which field holds the images and which the captions, each -1 if none does.
 
-    The image is the field with the most files that exist, or else with the most names that end like files of images,
-    if half of the fields are, and that of the first row. The caption is the field with the most words.
+    The image is the field with the most files that exist, or else with the most names that end like files of images or
+    images as base64, if half of the fields are, and that of the first row. The caption is the field with the most
+    words.
     """
     fields = [[cell.strip() for cell in field] for field in zip(*rows, strict=True)]
-    shares = [(_existing(field, base), sum(map(is_image_file, field)) / len(field)) for field in fields]
+    names = [[is_image_file(cell) or is_base64_image(cell) for cell in field] for field in fields]
+    shares = [(_existing(field, base), sum(are) / len(are)) for field, are in zip(fields, names, strict=True)]
     image = max(range(len(fields)), key=lambda field: shares[field])
-    first = fields[image][0]
-    if max(shares[image]) < AGREEING or not (is_image_file(first) or _existing([first], base)):
+    if max(shares[image]) < AGREEING or not (names[image][0] or _existing(fields[image][:1], base)):
         return -1, -1
     n_words = [_words(field) if position != image else 0 for position, field in enumerate(fields)]
     caption = max(range(len(fields)), key=n_words.__getitem__)

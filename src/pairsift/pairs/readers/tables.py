@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
-from pairsift.pairs.embedded import Embedded
+from pairsift.pairs.base64_images import from_base64, is_base64_image
+from pairsift.pairs.embedded import Embedded, Store, in_rows
 from pairsift.pairs.image_files import walk
 from pairsift.pairs.readers.cells import Reading, answers_of
 from pairsift.pairs.readers.choice import read_columns
@@ -27,6 +28,7 @@ from pairsift.source_path import places_of, root_of
 PARQUET = (".parquet", ".pq")
 FILE_NAMES = "the files' names"
 SMALL = 2**20  # bytes of a file that is read twice
+SHOWN = 20  # rows that show whether a column holds images as base64
 
 
 def check_columns(path: Path, columns: Columns) -> None:
@@ -172,7 +174,44 @@ def read_rows(path: Path, columns: Columns) -> SourceTable:
         raise InputError(f"{path}: no row can be read; {table.rows[0].where} {table.rows[0].problem}")
     if not table.rows:
         raise InputError(f"{path}: holds no rows under the columns {quoted(table.names)}")
-    return table
+    return with_base64_images(path, files, table, columns)
+
+
+def with_base64_images(path: Path, files: Sequence[Path], table: SourceTable, columns: Columns) -> SourceTable:
+    """Return a table with the images that a column holds as base64, written into the cache folder.
+
+    A row has the name of the first one that shows the same picture.
+
+    Raises:
+        WriteError: An image cannot be written.
+    """
+    names = table.names if columns.image is None else [columns.image]
+    name = next((name for name in names if _holds_base64(table, name)), None)
+    if name is None or not columns.needs_image:
+        return table
+    store = Store(path, name, columns.cache, files)
+    stored = store.images()
+    if stored is None:
+        firsts: dict[Path | None, Embedded] = {}
+        stored = []
+        for row in table.rows:
+            data = from_base64(as_text(row.cells.get(name)))
+            image = Embedded("", None) if data is None else store.add(data, row.where)
+            stored.append(firsts.setdefault(image.file, image))
+        store.finish(stored)
+    rows = [
+        replace(row, cells={**row.cells, name: image})
+        if image.file is not None
+        else replace(row, problem=row.problem or "its image is no base64")
+        for row, image in zip(table.rows, in_rows(stored), strict=True)
+    ]
+    return replace(table, rows=rows)
+
+
+def _holds_base64(table: SourceTable, name: str) -> bool:
+    """Return whether the first cells of a column are images as base64."""
+    cells = [cell for row in table.rows[:SHOWN] if isinstance(cell := row.cells.get(name), str) and cell.strip()]
+    return 2 * sum(map(is_base64_image, cells)) > len(cells)
 
 
 def _tables(path: Path, files: Sequence[Path], columns: Columns) -> list[SourceTable]:
