@@ -171,6 +171,8 @@ def test_vectors_of_one_space_are_compared_by_their_cosine():
         (np.ones((1, 2)), np.ones((1, 3)), {}, r"shape \(1, 2\) and caption_vectors \(1, 3\): give at least 2 pairs"),
         (np.array([[1, 2], [3, np.nan]]), np.ones((2, 2)), {}, r"shape \(2, 2\), and row 1 holds NaN or infinity"),
         (np.full((2, 2), 1e300), np.ones((2, 2)), {}, "row 0 holds NaN or infinity"),
+        (np.full((2, 2), 1e30), np.ones((2, 2)), {}, r"values of up to 1e\+30, whose squares float32 cannot add"),
+        (np.ones((2, 2)), np.full((2, 2), 1e-30), {}, "caption_vectors holds values of up to 1e-30"),
         (np.array([["a", "b"]] * 3), np.ones((3, 2)), {}, "image_vectors is an array of <U1"),
         (np.array([[1], [2, 3]], object), np.ones((2, 2)), {}, r"an array of object: give rows of numbers.*np.stack"),
         ([[1.0], [2.0, 3.0]], np.ones((2, 2)), {}, "an array of object"),

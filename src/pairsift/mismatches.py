@@ -25,6 +25,7 @@ from pairsift.suggest.duplicates import vague_captions, word_numbers
 from pairsift.suggest.suggest import GalleryPairs, Suggestions, suggest
 
 SHIPPED = DetectOptions()
+LARGEST = 1e12  # largest value of vectors, whose squares are added in float32; 1 over it is the smallest
 
 
 def find_mismatches(
@@ -396,6 +397,11 @@ def _vectors(name: str, values: Any) -> Floats:
     if not finite.all():
         row = int(finite.argmin())
         raise InputError(f"{name} has shape {array.shape}, and row {row} holds NaN or infinity: leave such pairs out")
+    largest = max(float(array.max(initial=0)), -float(array.min(initial=0)))
+    if largest and not 1 / LARGEST <= largest <= LARGEST:
+        raise InputError(
+            f"{name} holds values of up to {largest:.0e}, whose squares float32 cannot add: scale them to 1"
+        )
     return array
 
 
