@@ -412,8 +412,9 @@ def test_the_array_of_the_rows_is_told_from_others_of_its_length(place, other):
 
 def test_a_layout_that_cannot_be_edited_is_not_written_half(place):
     """Its rows are made of other values, so that they are written as COCO captions, which have no splits."""
-    columns = {"image": NAMES, "caption": [f"a cat {k}" for k in range(N)]}
-    (place / "x.json").write_text(json.dumps(columns))
+    typed = ([{"result": [{"value": {"text": [f"a cat {k}"]}}]}] for k in range(N))
+    tasks = [{"data": {"image": name}, "annotations": one} for name, one in zip(NAMES, typed, strict=True)]
+    (place / "x.json").write_text(json.dumps(tasks))
     trip(place / "x.json", place / "out.json", [1], {3: "a dog"})
     found = json.loads((place / "out.json").read_text())["annotations"]
     assert [one["caption"] for one in found] == [f"a cat {k}" if k != 3 else "a dog" for k in range(N) if k != 1]
@@ -516,3 +517,30 @@ def test_an_export_of_images_in_several_folders_names_the_folder_above_them(tmp_
     assert folder == tmp_path / "images"
     again = pairsift.load(tmp_path / "elsewhere" / "out.csv", image_folder=folder)
     assert again.captions == [caption for pair, caption in enumerate(pairs.captions) if pair != 1]
+
+
+TEXTS = [f"cat number {k}" for k in range(N)]
+WHOLE = {
+    "kohya": {name: {"caption": text, "tags": "a, b"} for name, text in zip(NAMES, TEXTS, strict=True)},
+    "names": dict(zip(NAMES, TEXTS, strict=True)),
+    "columns": {"image": dict(enumerate(NAMES)), "caption": dict(enumerate(TEXTS)), "n": dict(enumerate(range(N)))},
+    "lists": {"image": NAMES, "caption": TEXTS, "n": [k / 2 for k in range(N)]},
+    "split": {"columns": ["image", "caption"], "index": [*range(N)], "data": [*zip(NAMES, TEXTS, strict=True)]},
+    "key": {"info": {"by": "me"}, "rows": [{"image": NAMES[k], "caption": TEXTS[k]} for k in range(N)]},
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_a_json_file_of_another_tool_keeps_its_layout(place, kind):
+    """Of eight pairs the second and the last are dropped, and the third has a new caption."""
+    text = json.dumps(WHOLE[kind], indent=1)
+    (place / "x.json").write_text(text)
+    trip(place / "x.json", place / "all.json")
+    assert (place / "all.json").read_text() == text
+    pairs = trip(place / "x.json", place / "out.json", [1, N - 1], {2: "a new one"})
+    found, again = json.loads((place / "out.json").read_text()), pairsift.load(place / "out.json")
+    assert found.keys() <= WHOLE[kind].keys() and "annotations" not in found
+    texts = ["a new one" if pair == 2 else TEXTS[pair] for pair in range(N) if pair not in (1, N - 1)]
+    assert again.captions == texts and len(pairs) == N and again.columns.keys() == pairs.columns.keys()
+    old, new = text.splitlines(), (place / "out.json").read_text().splitlines()
+    assert len([line for line in new if line.strip(" ,") not in {line.strip(" ,") for line in old}]) <= 1

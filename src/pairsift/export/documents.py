@@ -8,9 +8,10 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pairsift.export.json_text import Edit, Member, edited, members, removals, replacements, start_of
+from pairsift.export.json_text import Edit, Member, dumped, edited, members, removals, replacements, start_of
 from pairsift.export.selection import Selection
 from pairsift.export.source_text import OtherLayout, kept_lines, read_lines
+from pairsift.pairs.readers.json_rows import rows_by_name, rows_of_columns, rows_of_split
 from pairsift.pairs.source_rows import Cells, Origin
 from pairsift.pairs.text import as_text
 
@@ -65,10 +66,10 @@ def same_document(origin: Origin, records: Selection, extra: Extra) -> Iterator[
     elif origin.reader == "karpathy":
         edits = list(_karpathy_edits(text, origin, records, extra))
     else:
-        rows = _array_of_rows(text, list(origin.rows()))
-        if rows is None:
+        found = _table_edits(text, origin, records, extra)
+        if found is None:
             return None
-        edits = list(_row_edits(text, rows, origin, records, extra))
+        edits = list(found)
     return iter([source.mark, source.encode(edited(text, edits))])
 
 
@@ -80,14 +81,65 @@ def _array_of_rows(text: str, cells: list[Cells]) -> list[Member] | None:
     return next((rows for rows in found if [json.loads(text[row.value : row.end]) for row in rows] == cells), None)
 
 
-def _row_edits(text: str, rows: list[Member], origin: Origin, records: Selection, extra: Extra) -> Iterator[Edit]:
+def _table_edits(text: str, origin: Origin, records: Selection, extra: Extra) -> Iterator[Edit] | None:
+    """Return the edits of a table in one of the layouts that the reader knows, or None for another one."""
     rows_to_write = list(origin.kept_rows(records.keep, records.captions, extra, lists=True))
     kept = {row.row: row.changes for row in rows_to_write}
     if len(kept) < len(rows_to_write):
         raise OtherLayout
+    cells, start, value = list(origin.rows()), start_of(text), json.loads(text)
+    if (rows := _array_of_rows(text, cells)) is not None:
+        return _row_edits(text, rows, kept)
+    if isinstance(value, dict) and rows_by_name(value) == cells:
+        return _row_edits(text, members(text, start), kept)
+    if isinstance(value, dict) and rows_of_columns(value) == cells:
+        return _column_edits(text, members(text, start), kept)
+    if isinstance(value, dict) and rows_of_split(value) == cells:
+        return _split_edits(text, {member.name: member for member in members(text, start)}, kept, origin.names)
+    return None
+
+
+def _row_edits(text: str, rows: list[Member], kept: Mapping[int, Cells]) -> Iterator[Edit]:
+    """Yield the edits of rows that are objects, or the captions of the names before them."""
     yield from removals(rows, [row in kept for row in range(len(rows))])
     for row, changes in kept.items():
-        yield from _object_edits(text, rows[row], changes)
+        if text[rows[row].value] == "{":
+            yield from _object_edits(text, rows[row], changes)
+        elif changes:
+            yield from _value_edits(text, {"caption": rows[row]}, changes)
+
+
+def _value_edits(text: str, places: Mapping[str, Member], changes: Cells) -> Iterator[Edit]:
+    """Yield the edits of cells by their places.
+
+    Raises:
+        OtherLayout: A cell has no place.
+    """
+    if not changes.keys() <= places.keys():
+        raise OtherLayout
+    yield from ((places[name].value, places[name].end, dumped(cell, text)) for name, cell in changes.items())
+
+
+def _column_edits(text: str, columns: list[Member], kept: Mapping[int, Cells]) -> Iterator[Edit]:
+    """Yield the edits of columns, each of which holds the cells of all rows."""
+    cells = {column.name: members(text, column.value) for column in columns}
+    for found in cells.values():
+        yield from removals(found, [row in kept for row in range(len(found))])
+    for row, changes in kept.items():
+        yield from _value_edits(text, {name: found[row] for name, found in cells.items()}, changes)
+
+
+def _split_edits(
+    text: str, parts: Mapping[str, Member], kept: Mapping[int, Cells], names: Sequence[str]
+) -> Iterator[Edit]:
+    """Yield the edits of rows without names, which lie below `data` beside their `index`."""
+    rows = members(text, parts["data"].value)
+    index = members(text, parts["index"].value) if "index" in parts and text[parts["index"].value] == "[" else []
+    for found in (rows, *[index] * (len(index) == len(rows))):
+        yield from removals(found, [row in kept for row in range(len(found))])
+    for row, changes in kept.items():
+        cells = members(text, rows[row].value) if changes else []
+        yield from _value_edits(text, dict(zip(names, cells, strict=False)), changes)
 
 
 def _object_edits(text: str, place: Member, changes: Cells) -> Iterator[Edit]:

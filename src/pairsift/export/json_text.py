@@ -82,18 +82,19 @@ def replacements(text: str, found: Sequence[Member], start: int, cells: Mapping[
     place_of = {member.name: member for member in found}
     new = {name: cell for name, cell in cells.items() if name not in place_of}
     yield from (
-        (place_of[name].value, place_of[name].end, _dumped(cell, text))
+        (place_of[name].value, place_of[name].end, dumped(cell, text))
         for name, cell in cells.items()
         if name in place_of
     )
     if new:
         comma = text[found[-2].end : found[-1].start] if len(found) > 1 else ", "
-        parts = [f"{_dumped(name, text)}: {_dumped(cell, text)}" for name, cell in new.items()]
+        parts = [f"{dumped(name, text)}: {dumped(cell, text)}" for name, cell in new.items()]
         end = found[-1].end if found else start + 1
         yield end, end, (comma if found else "") + comma.join(parts)
 
 
-def _dumped(cell: object, text: str) -> str:
+def dumped(cell: object, text: str) -> str:
+    """Return a value as JSON, with other letters than those of ASCII only where the text has some."""
     return json.dumps(cell, ensure_ascii=text.isascii())
 
 

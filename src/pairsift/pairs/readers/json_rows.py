@@ -128,9 +128,9 @@ def rows_of(path: Path, value: object) -> tuple[list[object], str]:
     if not isinstance(value, dict):
         raise InputError(f"{path}: is the single value {_shown(value)}; {NEEDED}")
     for rows, note in (
-        (_of_columns(value), "the keys are columns"),
-        (_of_split(value), "rows of the key 'data'"),
-        (_by_name(value), "a row for each key"),
+        (rows_of_columns(value), "the keys are columns"),
+        (rows_of_split(value), "rows of the key 'data'"),
+        (rows_by_name(value), "a row for each key"),
     ):
         if rows:
             return rows, note
@@ -146,7 +146,7 @@ def _shown(value: object) -> str:
     return one_line(as_text(value), 60)
 
 
-def _of_columns(value: Fields) -> list[object]:
+def rows_of_columns(value: Fields) -> list[object]:
     """Return the rows of columns: each an object with the same keys, or a list, as pandas writes them."""
     columns = list(value.values())
     if len(columns) < 2 or (not _has(value, IMAGE_COLUMNS) and not _has(value, CAPTION_COLUMNS)):
@@ -161,7 +161,7 @@ def _of_columns(value: Fields) -> list[object]:
     return [dict(zip(value, row, strict=True)) for row in zip(*cells, strict=True)]
 
 
-def _of_split(value: Fields) -> list[object]:
+def rows_of_split(value: Fields) -> list[object]:
     """Return the rows below the names of their columns, as pandas writes them with `orient="split"`."""
     names, data = value.get("columns"), value.get("data")
     if not isinstance(names, list) or not isinstance(data, list):
@@ -170,7 +170,7 @@ def _of_split(value: Fields) -> list[object]:
     return [dict(zip(names, row, strict=False)) if isinstance(row, list) else row for row in data]
 
 
-def _by_name(value: Fields) -> list[object]:
+def rows_by_name(value: Fields) -> list[object]:
     """Return the rows of an object whose keys are images, or numbers of rows."""
     are_images = 2 * sum(bool(IMAGE_NAME.search(key)) for key in value) > len(value)
     rows: list[object] = []
