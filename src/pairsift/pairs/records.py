@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from pairsift.pairs.text import UNREADABLE, one_line, printable, undecodable
 NO_FILE = "no image file at"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would double the time to make a million
 class Record:
     """An image-caption record of a source, not yet checked.
 
@@ -187,7 +187,8 @@ class Checks:
     def _basic(self, record: Record, row: int, empty: str) -> str:
         if record.problem:
             return one_line(record.problem)
-        if any(map(undecodable, (record.caption, *record.extra.values()))):
+        texts = (record.caption, *record.extra.values())
+        if not "".join(texts).isascii() and any(map(undecodable, texts)):
             return UNREADABLE
         if row < 0:
             return "names no image"
@@ -259,17 +260,22 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None, keep
         source=source,
         names=image_names,
         paths=[record.path for record in checks.firsts if record.path is not None],
-        captions=[printable(record.caption) for record in listing.records],
+        captions=_printable(record.caption for record in listing.records),
         image_of=np.array(rows, dtype=np.int64),
         split=splits,
         columns={
-            printable(name): [printable(record.extra.get(name, "")) for record in listing.records] for name in names
+            printable(name): _printable(record.extra.get(name, "") for record in listing.records) for name in names
         },
         description=one_line(printable(description), 1000),
         skipped=tuple(skipped),
         features=features,
         own_names=own_names,
     )
+
+
+def _printable(texts: Iterable[str]) -> list[str]:
+    """Return texts as `printable` does, without a call for each that is plain ASCII."""
+    return [text if text.isascii() else printable(text) for text in texts]
 
 
 def _refuse_too_few(source: str, usable: int, skipped: list[Skip], least: int, listing: Listing) -> None:

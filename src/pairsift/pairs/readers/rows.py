@@ -48,7 +48,7 @@ class MissingColumn(InputError):
         self.names = names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as records are not
 class Row:
     """A row of a table: its place, its cells by column, its problem, if any, and the split in its file's name."""
 
