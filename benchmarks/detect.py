@@ -5,7 +5,7 @@ places. Each size runs in a process of its own. Beside the seconds stands the nu
 matrices of 2,048 x 2,048 that the same process takes in as many: machines differ less by this. AUROC and the estimate
 say that the work was done.
 
-    python benchmarks/detect.py --pairs 200 400 8000 40000 100000
+    python benchmarks/detect.py --pairs 200 400 8000 40000 100000 1000000
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PRODUCT, REPEATS = 2048, 20
 
 def main() -> None:
     options = parser(__doc__, "detect.json")
-    options.add_argument("--pairs", nargs="+", type=int, default=[200, 400, 8000, 40_000, 100_000])
+    options.add_argument("--pairs", nargs="+", type=int, default=[200, 400, 8000, 40_000, 100_000, 1_000_000])
     options.add_argument("--only", type=int, help="measure this size here, and print its row")
     chosen = options.parse_args()
     if chosen.only:
