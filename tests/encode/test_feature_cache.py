@@ -19,6 +19,7 @@ from pairsift.encode import cache as cache_module
 from pairsift.encode import cache_entry as store
 from pairsift.encode.cache import encode_pairs
 from pairsift.encode.decode import open_image
+from pairsift.encode.encoder import JoinedEncoder
 from pairsift.encode.parallel import map_in_threads
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Noise
@@ -46,6 +47,26 @@ def test_rows_are_images(tmp_path, regions):
     for row, path in enumerate(pairs.paths):
         wanted = encoder.encode(encoder.prepare(open_image(path))[None])[0].numpy()
         np.testing.assert_allclose(features.images.values[row], wanted, rtol=1e-3)
+
+
+class Flipped(TinyTexts):
+    def key(self):
+        return "f" * 32
+
+    def encode(self, captions):
+        return super().encode(captions)[:, ::-1]
+
+
+def test_a_joined_encoder_takes_what_one_of_its_parts_has_encoded(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache_module, "CAPTIONS_PER_CHUNK", 4)
+    pairs = make_pairs(tmp_path / "data")
+    pairs.captions[3] = "  "
+    fresh, _ = run(pairs, tmp_path / "other", texts=JoinedEncoder([TinyTexts(), Flipped()]))
+    first, second = TinyTexts(), Flipped()
+    run(pairs, tmp_path / "cache", texts=first)
+    features, _ = run(pairs, tmp_path / "cache", texts=JoinedEncoder([first, second]))
+    assert (first.seen, second.seen) == (len(pairs) - 1, len(pairs) - 1)
+    assert same(features.texts, fresh.texts) and not features.texts.values[3].any()
 
 
 @pytest.mark.parametrize("kind", KINDS)

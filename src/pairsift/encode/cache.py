@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from pairsift.arrays import Bools
 from pairsift.cache_folder import default_cache
 from pairsift.encode.cache_entry import Chunk, Entry, Layout, Writer, known_images, mark_of
 from pairsift.encode.decode import DECODING, BadImage, open_image
-from pairsift.encode.encoder import ImageEncoder, TextEncoder, digest
+from pairsift.encode.encoder import ImageEncoder, JoinedEncoder, TextEncoder, digest
 from pairsift.encode.features import Features, Table
 from pairsift.encode.parallel import map_in_threads
 from pairsift.errors import InputError, WriteError
@@ -125,9 +125,20 @@ def encode_captions(pairs: Pairs, encoder: TextEncoder, cache: Path | None = Non
     ragged = encoder.kind != "vector"
     dtype = {"vector": "<f4", "tokens": "<f2", "ids": "<i4"}[encoder.kind]
     layout = Layout(len(pairs), () if encoder.kind == "ids" else (encoder.dim,), dtype, ragged)
-    entry = Entry(folder, f"texts-{digest(['texts', encoder.key(), *pairs.captions])}")
-    encode, bar = partial(_text_chunk, pairs.captions, needed, encoder, layout), "captions" if progress else None
-    return (entry.load(layout, needed) or _filled(entry, layout, needed, encode, CAPTIONS_PER_CHUNK, bar))[0]
+    entry, bar = _text_entry(folder, encoder, pairs.captions), "captions" if progress else None
+    if (found := entry.load(layout, needed)) is not None:
+        return found[0]
+    encode = partial(_text_chunk, pairs.captions, needed, encoder, layout)
+    if isinstance(encoder, JoinedEncoder):  # what one of its parts has encoded before is not encoded again
+        layouts = [Layout(len(pairs), (part.dim,), "<f4", ragged=False) for part in encoder.parts]
+        entries = [_text_entry(folder, part, pairs.captions) for part in encoder.parts]
+        known = [part.load(layout, needed) for part, layout in zip(entries, layouts, strict=True)]
+        encode = partial(_joined_chunk, pairs.captions, needed, encoder, layout, known)
+    return _filled(entry, layout, needed, encode, CAPTIONS_PER_CHUNK, bar)[0]
+
+
+def _text_entry(folder: Path, encoder: TextEncoder, captions: list[str]) -> Entry:
+    return Entry(folder, f"texts-{digest(['texts', encoder.key(), *captions])}")
 
 
 def _stamps(paths: list[Path]) -> Iterator[str]:
@@ -237,6 +248,27 @@ def _text_chunk(captions: list[str], needed: Bools, encoder: TextEncoder, layout
     lengths[needed] = [len(tokens) for tokens in encoded]
     flat = np.concatenate(list(encoded)) if texts else np.zeros((0, *layout.item), layout.dtype)
     return Chunk(_stored(flat, layout), lengths)
+
+
+def _joined_chunk(
+    captions: list[str],
+    needed: Bools,
+    encoder: JoinedEncoder,
+    layout: Layout,
+    known: Sequence[tuple[Table, Mapping[int, str]] | None],
+    rows: range,
+) -> Chunk:
+    needed = needed[rows]
+    texts = [captions[row] for row, keep in zip(rows, needed, strict=True) if keep]
+    values = np.zeros((len(rows), *layout.item), np.float32)
+    if texts:
+        values[needed] = encoder.joined(
+            [
+                np.asarray(part.encode(texts) if found is None else found[0].values[np.array(rows)[needed]])
+                for part, found in zip(encoder.parts, known, strict=True)
+            ]
+        )
+    return Chunk(_stored(values, layout))
 
 
 def _stored(values: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:

@@ -122,9 +122,13 @@ class JoinedEncoder:
         """Encode captions, -> (n, dim) float32."""
         if not captions:
             return np.zeros((0, self.dim), np.float32)
+        return self.joined([np.asarray(part.encode(captions)) for part in self.parts])
+
+    def joined(self, vectors: Sequence[Array]) -> Array:
+        """Join the vectors of the parts, (n, d) each, at least one row."""
         from sklearn.preprocessing import normalize
 
-        return np.concatenate([normalize(np.asarray(part.encode(captions))) for part in self.parts], 1)
+        return np.concatenate([normalize(part) for part in vectors], 1)
 
 
 def digest(parts: Iterable[str], weights: Mapping[str, Tensor] | None = None) -> str:
