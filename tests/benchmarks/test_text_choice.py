@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_row_names_the_encoder_that_was_taken_and_how_good_verdicts_are(tmp_path):
-    wanted = dict(zip(text_choice.KEY, ("scenes-40", 0.3, 1, "muse"), strict=True))
+    wanted = dict(zip(text_choice.KEY, ("scenes-40", "shuffled", 0.3, 1, "muse"), strict=True))
     row = text_choice.measure(wanted, Path("nowhere"), str(tmp_path))
     assert row["taken"] == "muse" and row["pairs"] == 200
     assert row["auroc"] > 0.8 and abs(row["estimate"] - 0.3) < 0.15

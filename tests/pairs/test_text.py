@@ -155,5 +155,7 @@ def test_a_text_of_a_spreadsheet_is_checked_before_anything_slow(tmp_path):
 
 def test_the_text_files_of_images_are_no_tables(tmp_path):
     (tmp_path / "a.txt").write_text("a caption")
-    (tmp_path / "b.csv").write_text("image,caption")
-    assert refused(tmp_path).endswith("found 0 images, other files: 1 .txt, 1 .csv; read one of its tables: 'b.csv'")
+    for name in ("b.csv", "c.csv"):
+        (tmp_path / name).write_text("image,caption")
+    line = "found 0 images, other files: 2 .csv, 1 .txt; read one of its tables: 'b.csv', 'c.csv'"
+    assert refused(tmp_path).endswith(line)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pairsift.arrays import Bools
 from pairsift.pairs.pairs import Pairs
-from pairsift.pairs.readers import choose, read_listing
+from pairsift.pairs.readers import choose, read_listing, table_within
 from pairsift.pairs.readers.cells import Reading
 from pairsift.pairs.readers.choice import read_columns
 from pairsift.pairs.readers.dialects import Dialect
@@ -210,6 +210,7 @@ def read_origin(path: Path, reader: str | None, columns: Columns) -> Origin:
     Raises:
         InputError: The source cannot be read.
     """
+    path = table_within(path) if reader is None else path
     name = choose(path) if reader is None else reader
     if name == "table":
         return replace(_table(path, columns), reader=name)

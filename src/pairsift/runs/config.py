@@ -23,6 +23,7 @@ from pairsift.methods.base import Epochs, Method
 from pairsift.methods.presets import Preset
 from pairsift.options import OptionError, Options, groups
 from pairsift.pairs.options import DataOptions
+from pairsift.pairs.readers import table_within
 from pairsift.runs.yaml_loader import UniqueKeyLoader
 from pairsift.source_path import require_path, stem_of
 from pairsift.train.options import TrainOptions
@@ -87,7 +88,7 @@ class Config:
 
     def with_source(self, source: str | Path) -> Config:
         """Return the same options with another path of the source."""
-        return replace(self, source=absolute(source))
+        return replace(self, source=_place_of(source, self.data.reader))
 
     def with_text_encoder(self, name: str) -> Config:
         """Return the same options with another text encoder."""
@@ -390,8 +391,22 @@ def _assembled(
         paths = {name: absolute(getattr(sections[group], name)) for name in names if getattr(sections[group], name)}
         sections[group] = sections[group].replaced(**paths)
     return Config(
-        absolute(source), method, choices.matcher, matcher, loss, train=train, preset=preset, out=out, **sections
+        _place_of(source, sections["data"].reader),
+        method,
+        choices.matcher,
+        matcher,
+        loss,
+        train=train,
+        preset=preset,
+        out=out,
+        **sections,
     )
+
+
+def _place_of(source: str | Path, reader: str | None) -> str:
+    """Return the absolute path of a source, of a folder with a single table that of the table."""
+    path = absolute(source)
+    return path if reader is not None else str(table_within(Path(path)))
 
 
 def detect_options(values: Any) -> DetectOptions:

@@ -12,15 +12,16 @@ from typing import Literal
 
 from pairsift.errors import InputError
 from pairsift.pairs import READERS
-from pairsift.pairs.image_files import IMAGE_SUFFIXES
+from pairsift.pairs.image_files import IMAGE_SUFFIXES, walk
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers.chinese_clip import is_chinese_clip
+from pairsift.pairs.readers.choice import MORE_CAPTIONS
 from pairsift.pairs.readers.embeddings import is_embeddings
-from pairsift.pairs.readers.folders import TEXT_SUFFIXES, is_flickr8k
+from pairsift.pairs.readers.folders import METADATA, TEXT_SUFFIXES, is_flickr8k
 from pairsift.pairs.readers.nuswide import is_nuswide
 from pairsift.pairs.readers.precomp import is_now, is_precomp
-from pairsift.pairs.readers.rows import NO_COLUMN
-from pairsift.pairs.readers.separated import is_separated
+from pairsift.pairs.readers.rows import CAPTION_COLUMNS, NO_COLUMN
+from pairsift.pairs.readers.separated import is_separated, read_separated
 from pairsift.pairs.readers.shards import is_shards
 from pairsift.pairs.readers.tables import FORMATS, PARQUET
 from pairsift.pairs.records import Columns, Listing, assemble
@@ -29,6 +30,8 @@ from pairsift.pairs.text import one_line, read_text
 from pairsift.source_path import is_pattern, places_of, require_path, require_source
 
 SEVERAL = {"table", "shards"}  # readers of sources of several files
+MOST_OTHERS = 50  # files beside images among which a table is sought
+PROBED = 2**16  # bytes at both ends of a JSON file that show whether it has captions
 BUILT_IN = frozenset(READERS)
 # Readers whose images are not named by paths.
 WITHOUT_FOLDER = ("folder", "shards", "chinese_clip", "precomp", "now", "embeddings")
@@ -97,18 +100,64 @@ def choose_for_all(pattern: Path) -> str:
     return name
 
 
+def table_within(path: Path) -> Path:
+    """Return the only table or annotation file of a folder whose images have no captions beside them.
+
+    Any other path is returned as it is.
+    """
+    if is_pattern(path) or not path.is_dir() or choose(path) != "folder" or _has_captions_beside(path):
+        return path
+    files = walk(path).files
+    stems = {file.stem for file in files if file.suffix.lower() in IMAGE_SUFFIXES}
+    others = [file for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]
+    if len(others) > MOST_OTHERS or any(file.stem in stems or file.stem == METADATA for file in others):
+        return path
+    found = [file for file in others if _holds_pairs(file)]
+    return found[0] if len(found) == 1 else path
+
+
+def _holds_pairs(file: Path) -> bool:
+    """Return whether a file is a table of images and captions, or an annotation file with captions."""
+    try:
+        if FORMATS.get(file.suffix.lower(), read_separated) is read_separated:
+            return is_separated(file, Columns())
+        if file.suffix.lower() == ".json":
+            with file.open("rb") as stream:
+                beginning = stream.read(PROBED)
+                stream.seek(max(0, file.stat().st_size - PROBED))
+                ends = beginning + stream.read()
+            if not any(f'"{name}"'.encode() in ends for name in (*CAPTION_COLUMNS, *MORE_CAPTIONS)):
+                return False
+            if choose(file) != "table":
+                return True
+        return bool(READERS.find("table")(file, Columns()).records)
+    except (InputError, OSError):
+        return False
+
+
 def holds_parquet(folder: Path) -> bool:
     """Return whether a folder holds Parquet files, and no image with captions or a table `metadata` beside it."""
-    has_parquet = False
-    for _, below, names in os.walk(folder):
-        below[:] = [name for name in below if not name.startswith(".")]
-        has_parquet |= any(name.lower().endswith(PARQUET) for name in names)
+    return not _has_captions_beside(folder) and any(
+        name.lower().endswith(PARQUET) for _, names in _visible(folder) for name in names
+    )
+
+
+def _has_captions_beside(folder: Path) -> bool:
+    """Return whether a folder holds an image with a text file of its name, or with a table `metadata`, beside it."""
+    for _, names in _visible(folder):
         parts = [os.path.splitext(name) for name in names]
         images = {stem for stem, suffix in parts if suffix.lower() in IMAGE_SUFFIXES}
         texts = {stem for stem, suffix in parts if suffix.lower() in TEXT_SUFFIXES}
-        if images & texts or (images and "metadata" in {stem for stem, _ in parts}):
-            return False
-    return has_parquet
+        if images & texts or (images and METADATA in {stem for stem, _ in parts}):
+            return True
+    return False
+
+
+def _visible(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the folders below a folder, without hidden ones, and the names of their files."""
+    for place, below, names in os.walk(folder):
+        below[:] = [name for name in below if not name.startswith(".")]
+        yield place, names
 
 
 def read_listing(path: Path, name: str, columns: Columns) -> Listing:
@@ -197,6 +246,7 @@ def load(  # noqa: PLR0913
             raise InputError(f"{option} {value!r} is none of {', '.join(words)}")
     try:
         require_source(path)
+        path = table_within(path) if reader is None else path
         name = choose(path) if reader is None else reader
         require_one(name, path)
         folder = None if image_folder is None else folder_of_images(name, Path(image_folder))

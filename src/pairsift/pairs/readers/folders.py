@@ -19,6 +19,7 @@ from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
 from pairsift.pairs.text import Text, as_text, decode, how_read, printable, quoted
 
+METADATA = "metadata"  # name of a table of the images of its folder
 TABLES = FORMATS.keys() - {".txt"}  # here, a text file holds the captions of an image
 TEXT_SUFFIXES = (".caption", ".cap", ".txt")  # the first one counts where an image has several
 TEXT_FOLDERS = ("capt", "text", "txt", "desc", "prompt", "label")  # in names of folders, the likeliest first
@@ -73,7 +74,7 @@ def read_folder(path: Path, columns: Columns) -> Listing:
     orphans, note = _match(path, images, texts)
     _read_fields(images, walked.files)
     if not any(image.text or _caption_field(image.fields, columns) for image in images):
-        tables = [file for file in walked.files if file.stem.lower() == "metadata" and file.suffix.lower() in TABLES]
+        tables = [file for file in walked.files if file.stem.lower() == METADATA and file.suffix.lower() in TABLES]
         if tables:
             return _read_metadata(path, tables, images, columns)
         raise InputError(_nothing(path, images, walked.files))
@@ -337,7 +338,7 @@ def _nothing(path: Path, images: Sequence[ImageFile], files: Sequence[Path]) -> 
     problem = next((f"{image.name}: {image.problem}" for image in images if image.problem), "")
     if problem:
         return f"{line}; {problem}"
-    tables = [file.name for file in files if file.suffix.lower() in TABLES and file.parent == path]
+    tables = [file.relative_to(path).as_posix() for file in files if file.suffix.lower() in TABLES]
     if tables:
         return f"{line}; {'or ' * bool(images)}read one of its tables: {quoted(tables, 4)}"
     place = path.absolute()
