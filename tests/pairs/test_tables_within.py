@@ -68,3 +68,16 @@ def test_captions_beside_the_images_come_first(tmp_path):
     for number in range(12):
         (tmp_path / "pics" / f"{number}.txt").rename(texts / f"{number}.txt")
     assert table_within(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("x.csv.gz", "unpack it, and give the file or the folder"),
+        ("x.xlsx", "save its sheet as CSV"),
+        ("x.h5", "as CSV or Parquet"),
+    ],
+)
+def test_files_that_hold_a_table_are_refused_with_what_helps(tmp_path, name, advice):
+    (tmp_path / name).write_bytes(b"PK\x03\x04\x1f\x8b")
+    assert advice in refused(tmp_path / name)

@@ -32,6 +32,11 @@ from pairsift.source_path import is_pattern, places_of, require_path, require_so
 SEVERAL = {"table", "shards"}  # readers of sources of several files
 MOST_OTHERS = 50  # files beside images among which a table is sought
 PROBED = 2**16  # bytes at both ends of a JSON file that show whether it has captions
+ADVICE = {  # by the extensions of files that hold what a reader could read
+    (".zip", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tgz"): "unpack it, and give the file or the folder in it",
+    (".xlsx", ".xls", ".ods", ".numbers"): "save its sheet as CSV or as Unicode text",
+    (".pkl", ".pickle", ".h5", ".hdf5", ".feather", ".arrow", ".db", ".sqlite"): "write its rows as CSV or Parquet",
+}
 BUILT_IN = frozenset(READERS)
 # Readers whose images are not named by paths.
 WITHOUT_FOLDER = ("folder", "shards", "chinese_clip", "precomp", "now", "embeddings")
@@ -80,6 +85,9 @@ def choose(path: Path) -> str:
             return "coco" if '"annotations"' in text else "karpathy"
     if suffix in FORMATS or is_separated(path, Columns()):
         return "table"
+    for endings, advice in ADVICE.items():
+        if suffix in endings:
+            raise InputError(f"{path}: no reader fits the extension '{suffix}': {advice}")
     raise InputError(
         f"{path}: no reader fits the extension '{suffix}'; it may be {', '.join(FORMATS)}, .tar or a folder, "
         f"or name the reader: {', '.join(READERS)}"
