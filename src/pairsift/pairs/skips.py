@@ -17,6 +17,6 @@ def count_reasons(reasons: Iterable[str]) -> list[tuple[str, int]]:
     """
     wordings: dict[str, list[str]] = {}
     for reason in reasons:
-        wordings.setdefault(OWN.sub("…", PLACE.sub("", reason)), []).append(reason)
+        wordings.setdefault(PLACE.sub("", OWN.sub("…", reason)), []).append(reason)
     counts = {kind if len(set(found)) > 1 else found[0]: len(found) for kind, found in wordings.items()}
     return Counter(counts).most_common()
