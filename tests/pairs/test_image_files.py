@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pairsift
 from pair_sources import reasons, refused, touch, write_table
-from pairsift.pairs import READERS
+from pairsift.pairs import READERS, image_files
 from pairsift.pairs.image_files import Place, find_images
 from pairsift.pairs.readers import load
 from pairsift.pairs.records import Listing, Record
@@ -125,6 +125,15 @@ def test_images_in_any_folders_below_are_found_by_their_names(tmp_path, form):
     pairs = load(path)
     assert pairs.paths[:12] == [tmp_path / file for file in files] and list(reasons(pairs)) == [12]
     assert f"image names found in folders below {tmp_path}: 12" in pairs.description
+
+
+def test_a_folder_with_very_many_files_is_not_searched(tmp_path, monkeypatch):
+    touch(tmp_path, *(f"images/{number % 3:03}/{number}.jpg" for number in range(12)))
+    path = write_table(tmp_path / "x.csv", ["image", "caption"], [(f"{n}.jpg", f"dog {n}") for n in range(12)])
+    monkeypatch.setattr(image_files, "MANY", 13)
+    assert len(load(path).ids()) == 12
+    monkeypatch.setattr(image_files, "MANY", 12)
+    assert "lies in" in refused(path)
 
 
 def test_names_that_are_not_found_are_sought_in_folders_below_where_that_is_no_guess(tmp_path):

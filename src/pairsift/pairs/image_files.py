@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice, takewhile
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -19,7 +19,7 @@ DRIVE = re.compile(r"(file:/{1,3})?[a-z]:[\\/]", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+.-]+)://|(data|file):(?=.)", re.IGNORECASE)
 THIS_MACHINE = ("", "localhost", "127.0.0.1")
 LABEL_STUDIO = re.compile(r"/data/local-files/?\?(?:.*&)?d=([^&]+)")  # its name for a file below its own root
-MANY = 100_000  # files that are looked at for a hint
+MANY = 300_000  # files below a folder that are looked at
 FOLDERS = 200  # folders that are tried
 SOUGHT = 1000  # about as many names are sought in each of them
 
@@ -88,7 +88,8 @@ def find_below(base: Path, found: Found) -> Found:
 
     A file is taken by its name, of several the one with the longest common tail. Where other images were found, a name
     with folders needs a file in a folder of that name, and an address is not sought. Where two files fit a name equally
-    well, and where different paths end at the same file, the names have a problem instead.
+    well, and where different paths end at the same file, the names have a problem instead. A folder with very many
+    files is not searched, such as the home of a user who has a table there.
 
     Args:
         base: The folder.
@@ -99,8 +100,11 @@ def find_below(base: Path, found: Found) -> Found:
     sought = {name: parts for name in names if (parts := _split(name)[0])}
     if not sought:
         return found
+    files = list(islice(_files_below(base), MANY + 1))
+    if len(files) > MANY:
+        return found
     by_name, by_stem = dict[str, list[Path]](), dict[str, list[Path]]()
-    for file in walk(base).files:
+    for file in files:
         by_name.setdefault(_folded(file.name), []).append(file)
         if stem := _stem(file.name):
             by_stem.setdefault(stem, []).append(file)
@@ -214,13 +218,19 @@ def subfolders(folder: Path) -> list[Path]:
     return [folder / name for name in names[:FOLDERS]]
 
 
+def _files_below(base: Path) -> Iterator[Path]:
+    """Yield the files below a folder, without hidden folders and without those that are links."""
+    for folder, below, names in os.walk(base):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        yield from (Path(folder, name) for name in sorted(names))
+
+
 def folder_hint(base: Path, name: str) -> str:
     """Return what helps where an image is not found, by the names of the files below a folder."""
     last = _folded("".join(_split(name)[0][-1:]))
-    files = ((folder, file) for folder, _, names in os.walk(base) for file in names)
-    for folder, file in islice(files, MANY):
-        if last and last in (_folded(file), _stem(file)):
-            return f"a file of this name lies in {folder}: name that folder with --image-folder"
+    for file in islice(_files_below(base), MANY):
+        if last and last in (_folded(file.name), _stem(file.name)):
+            return f"a file of this name lies in {file.parent}: name that folder with --image-folder"
     return f"no such file lies below {base}: if the images lie elsewhere, name their folder with --image-folder"
 
 
