@@ -127,6 +127,12 @@ def test_images_in_any_folders_below_are_found_by_their_names(tmp_path, form):
     assert f"image names found in folders below {tmp_path}: 12" in pairs.description
 
 
+def test_folders_that_are_called_like_the_images_are_no_images(tmp_path):
+    touch(tmp_path, *(f"pics/{number}.jpg" for number in range(4)), *(f"{number}/notes.txt" for number in range(4)))
+    path = write_table(tmp_path / "x.csv", ["image", "caption"], [(str(n), f"dog {n}") for n in range(4)])
+    assert load(path).paths == [tmp_path / f"pics/{number}.jpg" for number in range(4)]
+
+
 def test_a_folder_with_very_many_files_is_not_searched(tmp_path, monkeypatch):
     touch(tmp_path, *(f"images/{number % 3:03}/{number}.jpg" for number in range(12)))
     path = write_table(tmp_path / "x.csv", ["image", "caption"], [(f"{n}.jpg", f"dog {n}") for n in range(12)])

@@ -11,7 +11,7 @@ import numpy as np
 
 from pairsift.errors import InputError
 from pairsift.pairs.empty import NUMBER, says_nothing
-from pairsift.pairs.image_files import find_below, find_images, folder_hint, image_root, subfolders
+from pairsift.pairs.image_files import any_file, find_below, find_images, folder_hint, image_root, subfolders
 from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Pairs, Skip
 from pairsift.pairs.precomputed import Precomputed
 from pairsift.pairs.splits import MIN_IMAGES, SPLIT_WORDS, Draw, evaluation_splits, split_images
@@ -20,7 +20,7 @@ from pairsift.pairs.text import UNREADABLE, one_line, printable, undecodable
 NO_FILE = "no image file at"
 
 
-@dataclass(slots=True)  # not frozen, which would double the time to make a million
+@dataclass(slots=True)  # not frozen, since a large source makes millions of them
 class Record:
     """An image-caption record of a source, not yet checked.
 
@@ -83,8 +83,8 @@ class Listing:
             return self
         names = list(dict.fromkeys(record.image for record in self.records if record.path is None))
         found = find_images(self.folder, names)
-        has_none = bool(names) and len(found.missing) == len(names)
-        root = image_root(subfolders(self.folder), [*filter(None, names)]) if has_none else None
+        has_any = any_file(found.places.values())
+        root = None if has_any else image_root(subfolders(self.folder), [*filter(None, names)])
         if root is not None:
             found = find_images(root, names)
             found = found._replace(note="; ".join(filter(None, (f"images found in {root}", found.note))))
