@@ -33,7 +33,7 @@ def within(file: Path, base: Path) -> str:
     return os.path.relpath(absolute, root) if absolute.startswith(root + os.sep) else absolute
 
 
-class Found(NamedTuple):
+class ImagePlaces(NamedTuple):
     """What was found for the image names of a source.
 
     Attributes:
@@ -47,7 +47,7 @@ class Found(NamedTuple):
     missing: list[str]
 
 
-def find_images(base: Path, names: Iterable[str]) -> Found:
+def find_images(base: Path, names: Iterable[str]) -> ImagePlaces:
     """Return the files that the image names of a source refer to, and what is unusual about the names.
 
     A name is first taken as it is. Where there is no such file, `~` is the user's home, backslashes are slashes, and a
@@ -80,16 +80,16 @@ def find_images(base: Path, names: Iterable[str]) -> Found:
     n_cut = sum(not places[name][1] for cut_names in cut_to.values() for name in cut_names)
     notes = [f"{kind}: {counts[kind]}" for kind in (OTHER_CASE, NO_EXTENSION) if counts[kind]]
     notes += [f"paths found by their end alone, below {base}: {n_cut}"] * bool(n_cut)
-    return Found(places, "; ".join(notes), [name for name in missing if not any_file([places[name]])])
+    return ImagePlaces(places, "; ".join(notes), [name for name in missing if not any_file([places[name]])])
 
 
-def find_below(base: Path, found: Found) -> Found:
+def find_below(base: Path, found: ImagePlaces) -> ImagePlaces:
     """Seek the files of missing names in all folders below a folder.
 
     A file is taken by its name, of several the one with the longest common tail. Where other images were found, a name
     with folders needs a file in a folder of that name, and an address is not sought. Where two files fit a name equally
-    well, and where different paths end at the same file, the names have a problem instead. A folder with very many
-    files is not searched, such as the home of a user who has a table there.
+    well, and where different paths end at the same file, the names have a problem instead. A folder with more than
+    300,000 files is not searched, such as the home of a user who has a table there.
 
     Args:
         base: The folder.
@@ -125,7 +125,7 @@ def find_below(base: Path, found: Found) -> Found:
     count = sum(places[name][0] is not None for names in cut_to.values() for name in names)
     note = f"image names found in folders below {base}: {count}" if count else ""
     missing = [name for name in found.missing if not any_file([places[name]])]
-    return Found(places, "; ".join(filter(None, (found.note, note))), missing)
+    return ImagePlaces(places, "; ".join(filter(None, (found.note, note))), missing)
 
 
 def _n_shared(parts: Parts, others: Parts) -> int:

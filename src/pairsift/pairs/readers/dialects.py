@@ -38,7 +38,7 @@ class Dialect:
     spaced: bool = False
 
 
-class Parts(NamedTuple):
+class TextRecord(NamedTuple):
     """The fields of a record, and the lines that they are read from.
 
     Attributes:
@@ -61,7 +61,7 @@ def split_lines(text: str) -> list[str]:
     return list(io.StringIO(text, newline=""))
 
 
-def records(lines: list[str], start: int, dialect: Dialect, width: int | None = None) -> Iterator[Parts]:
+def records(lines: list[str], start: int, dialect: Dialect, width: int | None = None) -> Iterator[TextRecord]:
     """Yield the records from a line on, without blank lines.
 
     A stray quote would include the following lines in the record. A record of several lines that is wrong therefore
@@ -81,7 +81,7 @@ def records(lines: list[str], start: int, dialect: Dialect, width: int | None = 
         line = lines[position]
         if (quote and quote in line) or (escape and escape in line):
             cells = None if simple is None else simple.fields(line)
-            record = parser.record(position) if cells is None else Parts(position, position + 1, cells)
+            record = parser.record(position) if cells is None else TextRecord(position, position + 1, cells)
         else:
             text = line.rstrip("\r\n")
             if not text:
@@ -90,15 +90,15 @@ def records(lines: list[str], start: int, dialect: Dialect, width: int | None = 
             cells = text.split(separator)
             if dialect.spaced:
                 cells = [cell.lstrip(" ") for cell in cells]
-            record = Parts(position, position + 1, cells)
+            record = TextRecord(position, position + 1, cells)
         if width is not None and len(record.cells) != width and not record.problem:
             record = _wrong_width(position, len(record.cells), width)
         position = record.end
         yield record
 
 
-def _wrong_width(first: int, found: int, width: int) -> Parts:
-    return Parts(first, first + 1, [], f"has {found} fields where the header has {width}")
+def _wrong_width(first: int, found: int, width: int) -> TextRecord:
+    return TextRecord(first, first + 1, [], f"has {found} fields where the header has {width}")
 
 
 class _SimpleLine:
@@ -135,7 +135,7 @@ class _Parser:
         self._escape_or_double = re.compile(rf"{self._escape.pattern}|{quote}({quote})")
         self._line, self._at, self._end = "", 0, 0
 
-    def record(self, first: int) -> Parts:
+    def record(self, first: int) -> TextRecord:
         """Return the record that starts at a line."""
         dialect = self._dialect
         cells: list[str] = []
@@ -150,15 +150,15 @@ class _Parser:
             if text is None:
                 return _wrong_width(first, len(cells) + 1, self._width or 0)
             if quoted and not self._line.startswith(dialect.quote, self._at):
-                return Parts(first, first + 1, [], OPEN)
+                return TextRecord(first, first + 1, [], OPEN)
             self._at += quoted
             irregular |= not quoted and not dialect.escape and '\\"' in text
             cells.append(self._content(text, quoted))
             follows = self._line[self._at : self._at + 1]
             if follows in ("", "\r", "\n"):
-                return Parts(first, self._end, cells, "", irregular)
+                return TextRecord(first, self._end, cells, "", irregular)
             if follows != dialect.separator:
-                return self._as_it_is(first) if self._end == first + 1 else Parts(first, first + 1, [], OPEN)
+                return self._as_it_is(first) if self._end == first + 1 else TextRecord(first, first + 1, [], OPEN)
             self._at += 1
 
     def _field(self, pattern: re.Pattern[str], may_go_on: bool) -> str | None:
@@ -183,7 +183,7 @@ class _Parser:
             )
         return text.replace(self._dialect.quote * 2, self._dialect.quote) if quoted else text
 
-    def _as_it_is(self, first: int) -> Parts:
+    def _as_it_is(self, first: int) -> TextRecord:
         """Return the fields of a line with a quote that is closed within a field, if their number is right.
 
         Only the quotes around all fields are taken away.
@@ -195,8 +195,8 @@ class _Parser:
             within = text[1:-1].split(quote + separator + quote)
             cells = within if len(within) in (self._width, len(cells)) else cells
         if self._width is not None and len(cells) != self._width:
-            return Parts(first, first + 1, [], "a quote is closed within a field")
-        return Parts(first, first + 1, cells, "", irregular=True)
+            return TextRecord(first, first + 1, [], "a quote is closed within a field")
+        return TextRecord(first, first + 1, cells, "", irregular=True)
 
 
 class Weight(NamedTuple):
@@ -238,15 +238,15 @@ class Form(NamedTuple):
     image: int
 
 
-class Parsed(NamedTuple):
+class TextTable(NamedTuple):
     """The records of a file in the dialect that was chosen, and a note if the choice is not beyond doubt."""
 
     dialect: Dialect
-    records: list[Parts]
+    records: list[TextRecord]
     note: str = ""
 
 
-def read_records(lines: list[str], form: Form, dialect: Dialect, quotes: str | None) -> Parsed:
+def read_records(lines: list[str], form: Form, dialect: Dialect, quotes: str | None) -> TextTable:
     """Read the records of a file, in the way in which the fewest rows are irregular; if several are equal, as in CSV.
 
     Args:
@@ -262,14 +262,14 @@ def read_records(lines: list[str], form: Form, dialect: Dialect, quotes: str | N
     ]
     first = list(records(lines, form.start, ways[0][1], form.width))
     if len(ways) == 1 or not weigh(lines, form, ways[0][1], first, lambda _: True).irregular:
-        return Parsed(ways[0][1], first)
+        return TextTable(ways[0][1], first)
     looks = image_look(first, form.image)
     weights = [weigh(lines, form, ways[0][1], first, looks)]
     weights += [weigh(lines, form, way, records(lines, form.start, way, form.width), looks) for _, way in ways[1:]]
     best = min(range(len(ways)), key=lambda way: weights[way].irregular)
     name, way = ways[best]
     note = "" if quotes else _note(name, weights[best], weights[0], weights[2])
-    return Parsed(way, list(records(lines, form.start, way, form.width)) if best else first, note)
+    return TextTable(way, list(records(lines, form.start, way, form.width)) if best else first, note)
 
 
 def _note(name: str, chosen: Weight, csv: Weight, plain: Weight) -> str:
@@ -289,7 +289,7 @@ def _note(name: str, chosen: Weight, csv: Weight, plain: Weight) -> str:
 
 
 def weigh(
-    lines: list[str], form: Form, dialect: Dialect, rows: Iterable[Parts], looks: Callable[[str], bool]
+    lines: list[str], form: Form, dialect: Dialect, rows: Iterable[TextRecord], looks: Callable[[str], bool]
 ) -> Weight:
     """Count the rows of a file in one dialect, and those that a writer of this dialect would not have written.
 
@@ -317,7 +317,7 @@ def weigh(
     return Weight(n_rows, irregular, joined)
 
 
-def _has_marks(record: Parts, dialect: Dialect) -> bool:
+def _has_marks(record: TextRecord, dialect: Dialect) -> bool:
     """Return whether a record that is read without quotes has fields within quotes, or escaped quotes."""
     return any(
         '"' in cell and (ENCLOSED.fullmatch(cell) is not None or (not dialect.escape and '\\"' in cell))
@@ -325,7 +325,7 @@ def _has_marks(record: Parts, dialect: Dialect) -> bool:
     )
 
 
-def image_look(rows: list[Parts], image: int) -> Callable[[str], bool]:
+def image_look(rows: list[TextRecord], image: int) -> Callable[[str], bool]:
     """Return a function that tells whether a cell looks like the names of images in the file.
 
     If most of them end like files of images, such an end is the look. Otherwise it is the succession of letters, digits
