@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pairsift.arrays import Bools
+from pairsift.arrays import Array, Bools, Ints
 from pairsift.cache_folder import default_cache
 from pairsift.encode.cache_entry import Chunk, Entry, Layout, Writer, known_images, mark_of
 from pairsift.encode.decode import DECODING, BadImage, open_image
@@ -24,6 +24,8 @@ from pairsift.pairs.pairs import SKIPPED, Pairs
 from pairsift.progress import progress
 
 CAPTIONS_PER_CHUNK = 512
+
+Encoding = Callable[[Ints, list[str]], Array | list[Array]]  # of captions, from their rows and texts
 
 
 def encode_pairs(
@@ -128,13 +130,25 @@ def encode_captions(pairs: Pairs, encoder: TextEncoder, cache: Path | None = Non
     entry, bar = _text_entry(folder, encoder, pairs.captions), "captions" if progress else None
     if (found := entry.load(layout, needed)) is not None:
         return found[0]
-    encode = partial(_text_chunk, pairs.captions, needed, encoder, layout)
-    if isinstance(encoder, JoinedEncoder):  # what one of its parts has encoded before is not encoded again
-        layouts = [Layout(len(pairs), (part.dim,), "<f4", ragged=False) for part in encoder.parts]
-        entries = [_text_entry(folder, part, pairs.captions) for part in encoder.parts]
-        known = [part.load(layout, needed) for part, layout in zip(entries, layouts, strict=True)]
-        encode = partial(_joined_chunk, pairs.captions, needed, encoder, layout, known)
+    encode = partial(_text_chunk, pairs.captions, needed, _encoding(pairs, encoder, folder, needed), layout)
     return _filled(entry, layout, needed, encode, CAPTIONS_PER_CHUNK, bar)[0]
+
+
+def _encoding(pairs: Pairs, encoder: TextEncoder, folder: Path, needed: Bools) -> Encoding:
+    """Return the encoding of captions by an encoder; a joined one takes the vectors that the cache has of its parts."""
+    if not isinstance(encoder, JoinedEncoder):
+        return lambda _, texts: encoder.encode(texts)
+    layouts = [Layout(len(pairs), (part.dim,), "<f4", ragged=False) for part in encoder.parts]
+    entries = [_text_entry(folder, part, pairs.captions) for part in encoder.parts]
+    known = [entry.load(layout, needed) for entry, layout in zip(entries, layouts, strict=True)]
+
+    def joined(rows: Ints, texts: list[str]) -> Array:
+        parts = zip(encoder.parts, known, strict=True)
+        return encoder.joined(
+            [np.asarray(part.encode(texts) if found is None else found[0].values[rows]) for part, found in parts]
+        )
+
+    return joined
 
 
 def _text_entry(folder: Path, encoder: TextEncoder, captions: list[str]) -> Entry:
@@ -235,10 +249,11 @@ def _decode(path: Path, encoder: ImageEncoder) -> Tensor | str:
         return " ".join(f"the image cannot be prepared ({error})".split())
 
 
-def _text_chunk(captions: list[str], needed: Bools, encoder: TextEncoder, layout: Layout, rows: range) -> Chunk:
+def _text_chunk(captions: list[str], needed: Bools, encode: Encoding, layout: Layout, rows: range) -> Chunk:
     needed = needed[rows]
-    texts = [captions[row] for row, keep in zip(rows, needed, strict=True) if keep]
-    encoded = encoder.encode(texts) if texts else []
+    wanted = np.array(rows, np.int64)[needed]
+    texts = [captions[row] for row in wanted.tolist()]
+    encoded = encode(wanted, texts) if texts else []
     if not layout.ragged:
         values = np.zeros((len(rows), *layout.item), np.float32)
         if texts:
@@ -248,27 +263,6 @@ def _text_chunk(captions: list[str], needed: Bools, encoder: TextEncoder, layout
     lengths[needed] = [len(tokens) for tokens in encoded]
     flat = np.concatenate(list(encoded)) if texts else np.zeros((0, *layout.item), layout.dtype)
     return Chunk(_stored(flat, layout), lengths)
-
-
-def _joined_chunk(
-    captions: list[str],
-    needed: Bools,
-    encoder: JoinedEncoder,
-    layout: Layout,
-    known: Sequence[tuple[Table, Mapping[int, str]] | None],
-    rows: range,
-) -> Chunk:
-    needed = needed[rows]
-    texts = [captions[row] for row, keep in zip(rows, needed, strict=True) if keep]
-    values = np.zeros((len(rows), *layout.item), np.float32)
-    if texts:
-        values[needed] = encoder.joined(
-            [
-                np.asarray(part.encode(texts) if found is None else found[0].values[np.array(rows)[needed]])
-                for part, found in zip(encoder.parts, known, strict=True)
-            ]
-        )
-    return Chunk(_stored(values, layout))
 
 
 def _stored(values: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
