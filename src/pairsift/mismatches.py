@@ -25,7 +25,7 @@ from pairsift.suggest.duplicates import vague_captions, word_numbers
 from pairsift.suggest.suggest import GalleryPairs, Suggestions, suggest
 
 SHIPPED = DetectOptions()
-LARGEST = 1e12  # largest value of vectors, whose squares are added in float32; 1 over it is the smallest
+LARGEST = 1e12  # the largest value lies between 1e-12 and this, since squares are added in float32
 
 
 def find_mismatches(

@@ -178,12 +178,12 @@ def test_the_processes_of_a_killed_grid_end(few, tmp_path, monkeypatch):
     path = grid_file(tmp_path, few, [*mine, "plain"])
     child = subprocess.Popen([sys.executable, "-m", "pairsift.cli", "bench", str(path), "--jobs=2", "--quiet"])
     try:
-        until(lambda: len(list(tmp_path.glob("*.worker"))) == 2, 300)
+        assert comes_true(lambda: len(list(tmp_path.glob("*.worker"))) == 2, 300)
     finally:
         child.kill()
         child.wait()
     workers = [int(file.stem) for file in tmp_path.glob("*.worker")]
-    until(lambda: not any(map(is_running, workers)), 30)
+    assert comes_true(lambda: not any(map(is_running, workers)), 30)
 
 
 def is_running(process):
@@ -194,11 +194,11 @@ def is_running(process):
         return False
 
 
-def until(true, seconds):
+def comes_true(holds, seconds):
     end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
+    while not holds() and time.monotonic() < end:
         time.sleep(0.2)
+    return holds()
 
 
 def test_a_cell_that_fails_is_said_and_the_others_go_on(few, tmp_path, capsys):

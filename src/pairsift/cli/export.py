@@ -38,9 +38,9 @@ def export(run: Path, out: Path, source: str | None, quiet: bool, **rules: Any) 
 
     Dropped pairs are left out, replaced captions are replaced, and all else stays as it is in the source. The ending of
     the path decides on the format: .csv, .tsv, .jsonl or .parquet for a table, .json for the layout of a source that is
-    COCO captions, Karpathy's splits or an array of rows, and COCO captions of others, coco.json for these always, .txt
-    for the ids of the pairs, .fiftyone for a folder that FiftyOne opens, shards (such as clean-shards) for a folder of
-    tar files, and no ending for a folder of images with their captions.
+    COCO captions, Karpathy's splits or rows as pandas and others write them, and COCO captions of others, coco.json for
+    these always, .txt for the ids of the pairs, .fiftyone for a folder that FiftyOne opens, shards (such as
+    clean-shards) for a folder of tar files, and no ending for a folder of images with their captions.
     """
     from pairsift.runs.exporting import expected_mismatches, export_run, gives_verdicts
 

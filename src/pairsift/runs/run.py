@@ -284,10 +284,10 @@ class Run:
 
         Args:
             out: The file or folder to write. The ending decides on the format: `.csv`, `.tsv`, `.jsonl`, `.parquet`,
-                `.json` for the layout of a source that is COCO captions, Karpathy's splits or an array of rows, and
-                COCO captions of others, `coco.json` for these always,
-                `.txt` for ids, `.fiftyone` for a folder that FiftyOne opens, `shards` (such as `clean-shards`) for a
-                folder of tar files, none for a folder of images with their captions.
+                `.json` for the layout of a source that is COCO captions, Karpathy's splits or rows as pandas and others
+                write them, and COCO captions of others, `coco.json` for these always, `.txt` for ids, `.fiftyone` for a
+                folder that FiftyOne opens, `shards` (such as `clean-shards`) for a folder of tar files, none for a
+                folder of images with their captions.
             drop_below: Pairs without a decision and with a smaller match probability are left out, [0, 1].
             replace_above: Flagged pairs without a decision get the suggested caption if its probability is at least
                 this, [0, 1]; None for none.

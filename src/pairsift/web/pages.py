@@ -22,7 +22,7 @@ from pairsift.web.images import Images
 
 BINS = 40  # of the histogram of match probabilities
 AGREEMENT_BINS = 10
-KINDS = 20  # reasons of skipped records that the overview counts
+SKIP_KINDS = 20  # reasons of skipped records that the overview counts
 # The report is one file with its styles and images in it, and without scripts.
 REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
 # All addresses in pages are relative, so that a proxy may serve them below any path: the pages lie beside each other.
@@ -86,7 +86,7 @@ def add_pages(
         lists = {"verdicts": known["verdict"], "splits": known["split"], "columns": queue.source_columns()}
         return pages.render("Review", given=given, images=images.exist, **choices, **lists)
 
-    skipped = read_skipped(folder / SKIPPED)[:KINDS]
+    skipped = read_skipped(folder / SKIPPED)[:SKIP_KINDS]
     dev, linear = dev_recall(folder), (metrics.get("best") or {}).get("model") == "linear"
 
     @app.get("/overview", response_class=HTMLResponse, include_in_schema=False)
