@@ -1,5 +1,6 @@
 """The application by requests: pages of pairs, decisions, images, and what is refused."""
 
+import io
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -226,6 +227,18 @@ def test_the_overview_is_a_page_too_and_the_report_has_no_scripts(browser, folde
     report = again.get("/report")
     assert report.text == "<h1>here</h1>" and "script-src" not in report.headers["content-security-policy"]
     assert report.headers["content-security-policy"].startswith("default-src 'none'; img-src data:; ")
+
+
+def test_a_source_that_has_moved_may_be_named_by_the_folder_of_its_table(folder, tmp_path):
+    place = tmp_path / "moved" / "set"
+    place.mkdir(parents=True)
+    names = [f"image {k}.png" for k in range(N // 3)]
+    for name in names:
+        Image.new("RGB", (60, 40), (255, 0, 0)).save(place / name)
+    (place / "mine.csv").write_text("image,caption\n" + "".join(f"{name},a dog of {name} runs\n" for name in names))
+    answer = client(folder, source=str(tmp_path / "moved")).get("/image/31")
+    with Image.open(io.BytesIO(answer.content)) as image:
+        assert image.getpixel((5, 5))[0] > 240
 
 
 def test_what_was_skipped_is_counted_by_reason_and_can_be_had(browser, folder):

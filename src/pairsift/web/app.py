@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from pairsift.errors import InputError, WriteError
+from pairsift.pairs.readers import table_within
 from pairsift.review import Decision, Decisions, threshold_table
 from pairsift.review.decisions import DECISION_COLUMNS, OtherRun
 from pairsift.review.journal import DecidedMeanwhile
@@ -55,7 +56,7 @@ def create_app(
     table = read_pairs(folder)
     queue = Queue(table, Decisions(folder, table["pair"].to_numpy()), pq.read_table(folder / SUGGESTIONS_FILE))
     queue.page(queue.select(Filter())[:MAX_PAIRS])  # so that nobody waits for the first page
-    images = Images(folder, root_of(source or source_of(folder)))
+    images = Images(folder, root_of(source_of(folder) if source is None else table_within(Path(source))))
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     app = FastAPI(title="pairsift", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.middleware("http")(Guard(hosts, token))
