@@ -1,14 +1,13 @@
 """Verdicts by text encoder on collections of several languages, sizes and shapes, as they are and shuffled.
 
 A collection is one of verdicts.py, or a folder of `collections/` in the data folder, read as it was collected. A share
-of its captions is permuted among themselves, and all pairs are judged by held-out evidence without networks; or, where
-the noise is `near` or `edit`, a share of the training captions is replaced, and training pairs alone are measured, of
-`edit` those whose caption has a word that can be exchanged. AUROC and
-the calibration error (15 bins of equal mass) are of the match probability; `flagged` counts pairs below one half, where
-verdicts are given. Seconds are of the process, encoding captions and judging; images are encoded before, and
-captions that the cache holds take none. `default` is the encoder of a run that names none. Rows of `before` are kept
-from when this was wordllama, with n-grams where they helped; of seed 1, these
-and the rows of joined encoders are of the detector of that time.
+of its captions is permuted among themselves, and all pairs are judged by held-out evidence without networks. Where the
+noise is `near` or `edit`, a share of the training captions is replaced, and training pairs alone are measured, of
+`edit` those whose caption has a word that can be exchanged. AUROC and the calibration error (15 bins of equal mass) are
+of the match probability; `flagged` counts pairs below one half, where verdicts are given. Seconds are of the process,
+encoding captions and judging; images are encoded before, and captions that the cache holds take none. `default` is the
+encoder of a run that names none. Rows of `before` are kept from when this was wordllama, with n-grams where they
+helped; of seed 1, these and the rows of joined encoders are of the detector of that time.
 
     python benchmarks/text_choice.py --data ../shared --cache runs/cache
 """
