@@ -94,7 +94,7 @@ def test_metrics_have_both_protocols_and_say_why_they_differ(prepared, capsys):
         strict, equal = found["strict"][split]["ensemble"], found[split]["ensemble"]
         assert strict["t2i_r1"] < 6 and strict["rsum"] < equal["rsum"]  # two images have lost their copy
     [note] = found["recall_notes"]["dev"]
-    assert note.startswith("20 of 20 dev images are copies of another. They count as right, and once")
+    assert note.startswith("20 of 20 dev images are copies of another. Equal items count as one right answer")
     print_summary(Path("run"), {"noise_rate": {"estimated": None}, **found})
     printed = capsys.readouterr().out
     assert f"note: {note}\n" in printed and printed.count("note: ") == 3
