@@ -16,7 +16,8 @@ from sklearn.metrics import roc_auc_score
 
 import verdicts as bench
 from pairsift.detect.folds import make_folds
-from pairsift.detect.judgement import Folding, JudgedPairs, judge_foldings
+from pairsift.detect.judged_pairs import JudgedPairs
+from pairsift.detect.judgement import Folding, judge_foldings
 from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
 from pairsift.runs.config import configure

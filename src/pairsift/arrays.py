@@ -1,6 +1,6 @@
 """Short names for the types of numpy arrays, rows of unit length, and numbers for equal texts."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,27 @@ def unit_rows(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
 
 
-def text_numbers(texts: Sequence[str]) -> Ints:
+def text_numbers(texts: Iterable[str]) -> Ints:
     """Return a number for each text, the same for texts that differ only in case and spaces, (n,)."""
-    numbers: dict[str, int] = {}
-    spelled = (" ".join(text.casefold().split()) for text in texts)
-    return np.array([numbers.setdefault(text, len(numbers)) for text in spelled], np.int64)
+    return equal_numbers(map(spelling, texts))
+
+
+def spelling(text: str) -> str:
+    """Return a text in lower case, with one space in the place of several."""
+    return " ".join(text.casefold().split())
+
+
+def equal_numbers(items: Iterable[Hashable]) -> Ints:
+    """Return a number for each item, from 0 in the order in which they first appear, the same for equal ones, (n,).
+
+    Items are told apart by hashes of 64 bits, so that millions need no memory for themselves.
+    """
+    return first_numbers(np.fromiter(map(hash, items), np.int64))
+
+
+def first_numbers(values: Array) -> Ints:
+    """Return a number for each value, from 0 in the order in which they first appear, the same for equal ones, (n,)."""
+    first, place = np.unique(values, return_index=True, return_inverse=True)[1:]
+    number = np.empty(len(first), np.int64)
+    number[np.argsort(first)] = np.arange(len(first))
+    return np.asarray(number[place.reshape(-1)])

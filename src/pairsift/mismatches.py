@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from sklearn.base import BaseEstimator
 
-from pairsift.arrays import Bools, Floats, Ints, Reals, text_numbers
-from pairsift.detect import DetectOptions, JudgedPairs, Judgement, judge_pairs
+from pairsift.arrays import Bools, Ints, Reals, equal_numbers, first_numbers, spelling
+from pairsift.detect import DetectOptions, Judgement
 from pairsift.detect.caveats import Caveat, judgement_caveats
-from pairsift.detect.folds import fingerprints
+from pairsift.detect.folds import fingerprints, pair_counts
+from pairsift.detect.judged_pairs import PairVectors
+from pairsift.detect.pair_judge import PairEvidence, PairJudge
 from pairsift.encode.features import Features, Table
-from pairsift.encode.ngrams import ngram_vectors
+from pairsift.encode.ngrams import fit_ngrams, ngram_vectors
 from pairsift.errors import InputError
-from pairsift.match.two_tower import LINEAR, TwoTower, check_one_space
+from pairsift.match.two_tower import LINEAR, TwoTower
 from pairsift.retrieve.gallery import Gallery
 from pairsift.suggest.duplicates import vague_captions, word_numbers
-from pairsift.suggest.suggest import GalleryPairs, Suggestions, suggest
+from pairsift.suggest.suggest import GalleryPairs, suggest
+from pairsift.vector_pairs import VectorPairs, mask_of
 
 SHIPPED = DetectOptions()
-LARGEST = 1e12  # the largest value lies between 1e-12 and this, since squares are added in float32
+LEARNED = 50_000  # most pairs that a judge learns from
+LARGE_IMAGE = 500  # an image with more pairs is not kept together
+REQUESTED = 10_000  # pairs that get suggestions at once, where there are more than 50,000 pairs
+BELIEVED = 20_000  # pairs that are not mismatched among those whose captions are suggested then
 
 
 def find_mismatches(
@@ -62,10 +68,11 @@ def find_mismatches(
     """
     pairs = VectorPairs.of(image_vectors, caption_vectors, captions, image_ids, aligned)
     if train is not None:
-        pairs = replace(pairs, train=_mask("train", train, len(pairs)))
+        pairs = replace(pairs, train=mask_of("train", train, len(pairs)))
     if verified is not None:
-        pairs = replace(pairs, verified=_mask("verified", verified, len(pairs)))
-    return Mismatches(pairs, pairs.judged(seed), seed)
+        pairs = replace(pairs, verified=mask_of("verified", verified, len(pairs)))
+    judge = VectorJudge(pairs, seed)
+    return Mismatches(pairs, judge.judgement(), seed, judge)
 
 
 class MismatchDetector(BaseEstimator):  # type: ignore[misc]
@@ -125,97 +132,89 @@ class MismatchDetector(BaseEstimator):  # type: ignore[misc]
         return self.mismatches_.score(X, Y, captions).match_probability
 
 
-@dataclass(frozen=True)
-class VectorPairs:
-    """Pairs of vectors in memory.
+class VectorJudge:
+    """A judge of pairs of vectors, which has learned from all of them, or from 50,000 where there are more.
+
+    Args:
+        pairs: The pairs.
+        seed: Seed of the choice, and of folds, decoys and resampling.
 
     Attributes:
-        images: Vector of each image, (m, d).
-        captions: Vector of each pair's caption, (n, e).
-        image_of: Row of each pair's image, (n,).
-        texts: The captions, (n,); None where they are not known.
-        train: Whether each pair is a training pair, (n,).
-        verified: Whether each pair is known to match, (n,).
-        aligned: Whether images and captions share a space.
+        learned: The pairs that it learned from, with whole images, ascending, (k,).
+        rest: The other pairs, by whole images, (n - k,).
+        evidence: What it finds of the other pairs, in the order of `rest`.
     """
 
-    images: Floats
-    captions: Floats
-    image_of: Ints
-    texts: list[str] | None
-    train: Bools
-    verified: Bools
-    aligned: bool
+    def __init__(self, pairs: VectorPairs, seed: int) -> None:
+        self.learned, self.rest = _learned_rows(pairs.image_of, seed)
+        known = pairs.subset(self.learned) if len(self.rest) else pairs
+        self.ngrams = None if known.texts is None else fit_ngrams(known.texts_at(np.arange(len(known))))
+        keys = _text_keys(known)
+        self.text_of_key = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        self.judge = PairJudge.fit(self._vectors(known, keys), seed)
+        self.evidence = [self.evidence_of(pairs.subset(rows)) for rows in shards(pairs.image_of, self.rest)]
 
-    @staticmethod
-    def of(
-        image_vectors: Any, caption_vectors: Any, captions: Sequence[str] | None, image_ids: Any, aligned: bool
-    ) -> VectorPairs:
-        """Make pairs of arrays.
+    def evidence_of(self, new: VectorPairs) -> PairEvidence:
+        """Return the evidence of pairs that it did not learn from, which have all captions of their images."""
+        return self.judge.evidence(self._vectors(new, _text_keys(new)))
 
-        Raises:
-            InputError: The arrays cannot be used or do not fit each other.
-        """
-        images, texts = (
-            _vectors(name, values)
-            for name, values in (("image_vectors", image_vectors), ("caption_vectors", caption_vectors))
-        )
-        shapes = f"image_vectors has shape {images.shape} and caption_vectors {texts.shape}"
-        if len(images) != len(texts):
-            raise InputError(f"{shapes}: give one row of each for every pair")
-        if len(images) < 2:
-            raise InputError(f"{shapes}: give at least 2 pairs, since each is compared with others")
-        if aligned:
-            check_one_space(images.shape[1], texts.shape[1])
-        if captions is not None:
-            captions = _texts(captions, len(texts))
-        ids = fingerprints(images) if image_ids is None else _ids(image_ids, len(images))
-        first, number = np.unique(ids, return_index=True, return_inverse=True)[1:]
-        everywhere = np.ones(len(texts), np.bool_)
-        return VectorPairs(
-            images if len(first) == len(images) else images[np.sort(first)],
-            texts,
-            np.argsort(np.argsort(first))[number.reshape(-1)],
-            captions,
-            everywhere,
-            ~everywhere,
-            aligned,
+    def judgement(self) -> Judgement:
+        """Return the judgement about the pairs in their order."""
+        order = np.argsort(np.concatenate([self.learned, self.rest]), kind="stable")
+        judgement = self.judge.judgement(self.evidence)
+        return judgement.subset(order) if len(self.rest) else judgement
+
+    def judgement_of(self, new: Sequence[PairEvidence]) -> Judgement:
+        """Return the judgement about new pairs, beside these."""
+        judgement = self.judge.judgement([*self.evidence, *new])
+        return judgement.subset(np.arange(len(self.learned) + len(self.rest), len(judgement.probability)))
+
+    def _vectors(self, pairs: VectorPairs, keys: list[Hashable]) -> PairVectors:
+        other = len(self.text_of_key)
+        return PairVectors(
+            pairs.image_vectors(),
+            np.asarray(pairs.captions, np.float32),
+            pairs.image_of,
+            np.array([self.text_of_key.get(key, other + row) for row, key in enumerate(keys)], np.int64),
+            pairs.train,
+            None if self.ngrams is None else ngram_vectors(pairs.texts_at(np.arange(len(pairs))), self.ngrams),
+            pairs.aligned,
+            pairs.verified,
         )
 
-    def __len__(self) -> int:
-        return len(self.captions)
 
-    def followed_by(self, new: VectorPairs) -> VectorPairs:
-        """Return these pairs and new ones, which are no training pairs."""
-        images, image_of = np.concatenate([self.images, new.images]), new.image_of + len(self.images)
-        first, number = np.unique(fingerprints(images), return_index=True, return_inverse=True)[1:]
-        same = first[number.reshape(-1)]  # a new image may be one of these
-        image_of = np.concatenate([self.image_of, same[image_of]])
-        used, image_of = np.unique(image_of, return_inverse=True)
-        return VectorPairs(
-            images[used],
-            np.concatenate([self.captions, new.captions]),
-            image_of.reshape(-1).astype(np.int64),
-            None if self.texts is None or new.texts is None else [*self.texts, *new.texts],
-            np.concatenate([self.train, np.zeros(len(new), np.bool_)]),
-            np.concatenate([self.verified, new.verified]),
-            self.aligned,
-        )
+def _text_keys(pairs: VectorPairs) -> list[Hashable]:
+    """Return what is equal for pairs with equal captions, (n,)."""
+    if pairs.texts is None:
+        return list(fingerprints(pairs.captions).tolist())
+    return [spelling(text) for text in pairs.texts_at(np.arange(len(pairs)))]
 
-    def text_of(self) -> Ints:
-        """Return the number of each caption's text, (n,)."""
-        if self.texts is not None:
-            return text_numbers(self.texts)
-        return np.unique(fingerprints(self.captions), return_inverse=True)[1].reshape(-1).astype(np.int64)
 
-    def judged(self, seed: int) -> Judgement:
-        """Judge the pairs by evidence from models that did not see them."""
-        return judge_pairs(self._judged_pairs(), seed)
+def _learned_rows(image_of: Ints, seed: int) -> tuple[Ints, Ints]:
+    """Return the pairs that are learned from, by whole images, and the others in the order of their images."""
+    if len(image_of) <= LEARNED:
+        return np.arange(len(image_of)), np.zeros(0, np.int64)
+    # The pairs of an image that has many are drawn one by one.
+    unit = np.where(pair_counts(image_of) > LARGE_IMAGE, len(image_of) + np.arange(len(image_of)), image_of)
+    unit = first_numbers(unit)
+    size = np.bincount(unit)
+    order = np.random.default_rng((seed, 19)).permutation(len(size))
+    chosen = np.zeros(len(size), np.bool_)
+    chosen[order[np.cumsum(size[order]) <= LEARNED]] = True
+    learned = chosen[unit]
+    rest = np.flatnonzero(~learned)
+    return np.flatnonzero(learned), rest[np.argsort(image_of[rest], kind="stable")]
 
-    def _judged_pairs(self) -> JudgedPairs:
-        ngrams = None if self.texts is None else ngram_vectors(self.texts)
-        args = self.images, self.captions, self.image_of, self.text_of(), self.train, ngrams, self.aligned
-        return replace(JudgedPairs.make(*args), verified=self.verified)
+
+def shards(image_of: Ints, rows: Ints) -> Iterator[Ints]:
+    """Yield parts of rows that are ordered by their images, each with about 50,000 pairs of whole images."""
+    start, image = 0, image_of[rows]
+    while start < len(rows):
+        end = min(start + LEARNED, len(rows))
+        last = int(np.searchsorted(image, image[end - 1], "right"))
+        end = min(last, end + LARGE_IMAGE)
+        yield rows[start:end]
+        start = end
 
 
 class Mismatches:
@@ -225,7 +224,8 @@ class Mismatches:
         pairs: The pairs.
         judgement: What held-out evidence says of them.
         seed: Seed of the suggestions.
-        first: The first pair that is shown; those before it stand behind it as context.
+        judge: The judge that learned from them, or from those that they are judged beside.
+        known: The pairs that these were scored beside; None for those that the judge learned from.
 
     Attributes:
         match_probability: Probability that each pair matches, [0, 1], (n,).
@@ -237,20 +237,20 @@ class Mismatches:
         warnings: Reasons to doubt the result, each with a `code` and a `text`.
     """
 
-    def __init__(self, pairs: VectorPairs, judgement: Judgement, seed: int, first: int = 0) -> None:
-        self.pairs, self.judgement, self.seed, self.first = pairs, judgement, seed, first
-        self.match_probability: Reals = judgement.probability[first:]
-        self._flagged: Bools = (judgement.probability < 0.5) & judgement.verdicts
-        group = judgement.group if judgement.group is not None else pairs.image_of
-        self._words = pairs.text_of() if pairs.texts is None else word_numbers(pairs.texts)
-        self._flagged &= ~vague_captions(self._words, group, self._flagged)
-        self.is_mismatch: Bools = self._flagged[first:]
+    def __init__(
+        self, pairs: VectorPairs, judgement: Judgement, seed: int, judge: VectorJudge, known: Mismatches | None = None
+    ) -> None:
+        self.pairs, self.judgement, self.seed, self.judge, self.known = pairs, judgement, seed, judge, known
+        self.match_probability: Reals = judgement.probability
+        self.is_mismatch: Bools = (judgement.probability < 0.5) & judgement.verdicts
+        self.is_mismatch &= ~self._vague()
         outside = judgement.rate_outside_train
-        rate = judgement.rate if not first or outside is None else outside
+        rate = judgement.rate if known is None or outside is None else outside
         self.rate: float | None = rate if judgement.verdicts else None
-        known = judgement.verdicts and (not first or outside is None)
-        self.interval: tuple[float, float] | None = (judgement.low, judgement.high) if known else None
+        has_interval = judgement.verdicts and (known is None or outside is None)
+        self.interval: tuple[float, float] | None = (judgement.low, judgement.high) if has_interval else None
         self.warnings: list[Caveat] = judgement_caveats(judgement)
+        self._suggested: dict[int, tuple[Ints, Reals]] = {}
 
     def __len__(self) -> int:
         return len(self.match_probability)
@@ -271,10 +271,7 @@ class Mismatches:
         Returns:
             A table with the columns of `to_arrow`.
         """
-        table = self.to_arrow()
-        table = table.filter(table["is_mismatch"])
-        order = np.argsort(table["match_probability"].to_numpy(), kind="stable")
-        return table.take(order[:k])
+        return self._table(self._worst[:k])
 
     def to_arrow(self) -> pa.Table:
         """Return a row for each pair, in their order.
@@ -283,20 +280,10 @@ class Mismatches:
         caption would fit the image, and `suggestion_probability`, the probability that it is the image's own; null
         where no caption fits. Where the captions are known, also `caption` and `suggested_caption`. After `score`,
         pairs are numbered among the new ones, and a suggestion comes from a pair that was there before.
+
+        Of more than 50,000 pairs, captions are suggested from 50,000, mismatched ones first.
         """
-        source, probability = self._suggested
-        columns: dict[str, Any] = {
-            "pair": np.arange(len(self)),
-            "match_probability": self.match_probability,
-            "is_mismatch": self.is_mismatch,
-        }
-        if self.pairs.texts is not None:
-            texts = self.pairs.texts
-            columns["caption"] = texts[self.first :]
-            columns["suggested_caption"] = [texts[pair] if pair >= 0 else None for pair in source]
-        columns["suggested_from_pair"] = pa.array(source, mask=source < 0)
-        columns["suggestion_probability"] = pa.array(probability, from_pandas=True)
-        return pa.table(columns)
+        return self._table(np.arange(len(self)))
 
     def to_pandas(self) -> Any:
         """Return `to_arrow` as a DataFrame.
@@ -319,7 +306,7 @@ class Mismatches:
     ) -> Mismatches:
         """Judge new pairs beside these, by models that saw none of them in training.
 
-        The new pairs may have another rate of mismatches. All pairs are judged anew, which takes as long as at first.
+        The new pairs may have another rate of mismatches. Nothing is learned from them.
 
         Args:
             image_vectors: Vector of each new pair's image, (m, d), by the same encoder.
@@ -333,122 +320,108 @@ class Mismatches:
         Raises:
             InputError: The arrays cannot be used, or are not like those of these pairs.
         """
-        known = self.pairs
-        new = VectorPairs.of(image_vectors, caption_vectors, captions, image_ids, known.aligned)
-        widths = [(pairs.images.shape[1], pairs.captions.shape[1]) for pairs in (new, known)]
+        known = self if self.known is None else self.known
+        new = VectorPairs.of(image_vectors, caption_vectors, captions, image_ids, known.pairs.aligned)
+        widths = [(pairs.images.shape[1], pairs.captions.shape[1]) for pairs in (new, known.pairs)]
         if widths[0] != widths[1]:
             raise InputError(
                 "the new vectors of images and captions have {} and {} values, and those before {} and {}: use the "
                 "same encoders".format(*widths[0], *widths[1])
             )
-        if (new.texts is None) != (known.texts is None):
+        if (new.texts is None) != (known.pairs.texts is None):
             raise InputError("give captions with the new pairs where they were given before, and only there")
-        pairs = known.followed_by(new)
-        return Mismatches(pairs, pairs.judged(self.seed), self.seed, len(known))
+        new = replace(new, train=np.zeros(len(new), np.bool_))
+        parts = [self.judge.evidence_of(new.subset(rows)) for rows in shards(new.image_of, np.arange(len(new)))]
+        return Mismatches(new, self.judge.judgement_of(parts), self.seed, self.judge, known)
+
+    def _vague(self) -> Bools:
+        """Return whether each pair's caption is one that says too little, beside all known pairs."""
+        flagged, group, pairs = self.is_mismatch, self.judgement.group, self.pairs
+        if not flagged.any() or group is None:
+            return np.zeros(len(self), np.bool_)
+        words = pairs.caption_keys()
+        if self.known is not None:
+            before = self.known
+            words = chain(before.pairs.caption_keys(), words)
+            flagged = np.concatenate([before.is_mismatch, flagged])
+            group = np.concatenate([before.judgement.group, group])
+        numbers = equal_numbers(words) if pairs.texts is None else word_numbers(words)
+        return vague_captions(numbers, group, flagged)[-len(self) :]
 
     @cached_property
-    def _suggested(self) -> tuple[Ints, Reals]:
-        """The pair whose caption is suggested for each shown pair, -1 for none, and its probability."""
-        requested = self._flagged & (np.arange(len(self.pairs)) >= self.first)
-        source, probability = np.full(len(self.pairs), -1, np.int64), np.full(len(self.pairs), np.nan)
-        if requested.any():
-            found = self._suggestions(requested)
-            captions = found.captions[:, 0]
-            rows = found.fits & (captions >= 0) & ((captions < self.first) if self.first else True)
-            source[found.pairs[rows]] = captions[rows]
-            probability[found.pairs[rows]] = found.caption_probability[rows, 0]
-        return source[self.first :], probability[self.first :]
+    def _worst(self) -> Ints:
+        """The flagged pairs, worst first."""
+        flagged = np.flatnonzero(self.is_mismatch)
+        return flagged[np.argsort(self.match_probability[flagged], kind="stable")]
 
-    def _suggestions(self, requested: Bools) -> Suggestions:
-        pairs, probability = self.pairs, self.judgement.probability
+    def _table(self, rows: Ints) -> pa.Table:
+        """Return the rows of `to_arrow` for some pairs."""
+        source, probability = self._suggestions(rows)
+        columns: dict[str, Any] = {
+            "pair": rows,
+            "match_probability": self.match_probability[rows],
+            "is_mismatch": self.is_mismatch[rows],
+        }
+        if self.pairs.texts is not None:
+            columns["caption"] = self.pairs.texts_at(rows)
+            suggested = iter(self._candidates.texts_at(source[source >= 0]))
+            columns["suggested_caption"] = [next(suggested) if pair >= 0 else None for pair in source.tolist()]
+        columns["suggested_from_pair"] = pa.array(source, mask=source < 0)
+        columns["suggestion_probability"] = pa.array(probability, from_pandas=True)
+        return pa.table(columns)
+
+    @property
+    def _candidates(self) -> VectorPairs:
+        """The pairs whose captions are suggested."""
+        return self.pairs if self.known is None else self.known.pairs
+
+    def _suggestions(self, rows: Ints) -> tuple[Ints, Reals]:
+        """Return the pair whose caption is suggested for each of these pairs, -1 for none, and its probability."""
+        place = np.full(len(self), -1, np.int64)
+        place[self._worst] = np.arange(len(self._worst))
+        place, size = place[rows], LEARNED if len(self) <= LEARNED else REQUESTED
+        source, probability = np.full(len(rows), -1, np.int64), np.full(len(rows), np.nan)
+        for part in np.unique(place[place >= 0] // size).tolist():  # the worst pairs, the next ones, and so on
+            requested = np.sort(self._worst[part * size : (part + 1) * size])
+            if part not in self._suggested:
+                self._suggested[part] = self._suggest(requested)
+            here = (place >= 0) & (place // size == part)
+            at = np.searchsorted(requested, rows[here])
+            source[here], probability[here] = (side[at] for side in self._suggested[part])
+        return source, probability
+
+    def _suggest(self, requested: Ints) -> tuple[Ints, Reals]:
+        """Return the pair whose caption is suggested for each of these flagged pairs, and its probability."""
+        pool = self._pool if self.known is None else self.known._pool
+        if self.known is None:
+            rows = np.union1d(pool, requested)
+            pairs, probability, wanted = self.pairs.subset(rows), self.match_probability[rows], np.isin(rows, requested)
+        else:
+            rows = pool
+            pairs = self.known.pairs.subset(rows).followed_by(self.pairs.subset(requested))
+            probability = np.concatenate([self.known.match_probability[rows], self.match_probability[requested]])
+            wanted = np.arange(len(pairs)) >= len(rows)
         sizes = pairs.images.shape[1], pairs.captions.shape[1]
         matcher = TwoTower(*sizes, LINEAR, pairs.aligned).eval()
         if not pairs.aligned:
-            matcher.start_linear(pairs.images[pairs.image_of], pairs.captions, probability, SHIPPED)
-        features = Features(Table(pairs.images), Table(pairs.captions))
-        gallery = Gallery.encode([matcher], features, np.arange(len(pairs.images)), np.arange(len(pairs)))
-        known = GalleryPairs(pairs.image_of, self._words, probability, probability >= 0.5)
-        return suggest(gallery, known, requested, self.seed)
-
-
-def _vectors(name: str, values: Any) -> Floats:
-    """Return vectors as float32, (n, d).
-
-    Raises:
-        InputError: They are no rows of finite numbers.
-    """
-    if isinstance(values, torch.Tensor):
-        values = values.detach().to("cpu", torch.float32).numpy()
-    elif isinstance(values, pa.ChunkedArray | pa.Array):
-        values = _arrow_rows(name, values)
-    try:
-        array = np.asarray(values)
-    except ValueError:  # rows of different lengths
-        array = np.zeros(0, np.object_)
-    if array.dtype.kind not in "fiu":
-        raise InputError(
-            f"{name} is an array of {array.dtype}: give rows of numbers of one length, such as np.stack(rows)"
+            matcher.start_linear(pairs.images, pairs.captions, probability, SHIPPED)
+        images, keys = pairs.image_vectors(), pairs.caption_keys()
+        features = Features(Table(images), Table(pairs.captions))
+        gallery = Gallery.encode([matcher], features, np.arange(len(images)), np.arange(len(pairs)))
+        words = equal_numbers(keys) if pairs.texts is None else word_numbers(keys)
+        found = suggest(
+            gallery, GalleryPairs(pairs.image_of, words, probability, probability >= 0.5), wanted, self.seed
         )
-    if array.ndim != 2 or not array.shape[1]:
-        raise InputError(f"{name} has shape {array.shape}: give one row of numbers for every pair, (n, d)")
-    with np.errstate(over="ignore"):
-        array = np.ascontiguousarray(array, np.float32)
-    finite = np.isfinite(array.sum(1)) if np.isfinite(array.sum()) else np.isfinite(array).all(1)
-    if not finite.all():
-        row = int(finite.argmin())
-        raise InputError(f"{name} has shape {array.shape}, and row {row} holds NaN or infinity: leave such pairs out")
-    largest = max(float(array.max(initial=0)), -float(array.min(initial=0)))
-    if largest and not 1 / LARGEST <= largest <= LARGEST:
-        raise InputError(
-            f"{name} holds values of up to {largest:.0e}, whose squares float32 cannot add: scale them to 1"
-        )
-    return array
+        captions, chance = found.captions[:, 0], found.caption_probability[:, 0]
+        fits = found.fits & (captions >= 0) & (captions < len(rows))
+        return np.where(fits, rows[np.where(fits, captions, 0)], -1), np.where(fits, chance, np.nan)
 
-
-def _arrow_rows(name: str, values: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """Return the rows of an Arrow array of lists.
-
-    Raises:
-        InputError: It holds no lists of one length, or nulls.
-    """
-    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    kinds = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
-    flat = array.flatten() if any(kind(array.type) for kind in kinds) else array
-    if flat is array or array.null_count or flat.null_count or (len(array) and len(flat) % len(array)):
-        raise InputError(
-            f"{name} is an Arrow array of {array.type}, {array.null_count} of them null: give lists of one length"
-        )
-    if not pa.types.is_fixed_size_list(array.type) and len(set(array.value_lengths().to_pylist())) > 1:
-        raise InputError(f"{name} is an Arrow array of lists of different lengths: give lists of one length")
-    return np.asarray(flat.to_numpy(zero_copy_only=False).reshape(len(array), -1))
-
-
-def _texts(captions: Sequence[str], rows: int) -> list[str]:
-    """Return captions as a list.
-
-    Raises:
-        InputError: They are no texts, or not as many as rows.
-    """
-    if isinstance(captions, str):
-        raise InputError(f"captions is one text, {captions[:20]!r}: give one for every pair")
-    texts = captions.to_pylist() if isinstance(captions, pa.ChunkedArray | pa.Array) else list(captions)
-    wrong = [text for text in texts if not isinstance(text, str)]
-    if wrong:
-        raise InputError(f"captions holds {wrong[0]!r}: give one text for every pair")
-    if len(texts) != rows:
-        raise InputError(f"captions has {len(texts)} texts and caption_vectors {rows} rows: give one for every pair")
-    return texts
-
-
-def _ids(image_ids: Any, rows: int) -> np.ndarray:
-    ids = np.asarray(image_ids)
-    if ids.shape != (rows,):
-        raise InputError(f"image_ids has shape {ids.shape} and image_vectors {rows} rows: give one for every pair")
-    return ids.astype(str) if ids.dtype.kind == "O" else ids
-
-
-def _mask(name: str, values: Any, rows: int) -> Bools:
-    mask = np.asarray(values)
-    if mask.shape != (rows,) or mask.dtype.kind != "b":
-        raise InputError(f"{name} has shape {mask.shape} and type {mask.dtype}: give a bool for every pair, ({rows},)")
-    return mask
+    @cached_property
+    def _pool(self) -> Ints:
+        """The pairs whose captions may be suggested: all, or of many some mismatched ones and some of the others."""
+        if len(self) <= LEARNED:
+            return np.arange(len(self))
+        rng = np.random.default_rng((self.seed, 20))
+        flagged = rng.permutation(self._worst)[: LEARNED - BELIEVED]
+        others = rng.permutation(np.flatnonzero(~self.is_mismatch))[: LEARNED - len(flagged)]
+        return np.sort(np.concatenate([flagged, others]))

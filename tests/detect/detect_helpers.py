@@ -7,7 +7,7 @@ import numpy as np
 from pairsift.arrays import text_numbers
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import Folds, make_folds
-from pairsift.detect.judgement import JudgedPairs
+from pairsift.detect.judged_pairs import JudgedPairs
 from pairsift.detect.options import DetectOptions
 
 OPTIONS = DetectOptions()

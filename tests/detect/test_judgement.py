@@ -25,7 +25,7 @@ from pairsift.detect.judgement import (
     near_decoy_auroc,
     trust_without_folds,
 )
-from pairsift.detect.linear import canonical_encoder
+from pairsift.detect.linear import fit_canonicals
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,9 @@ def test_folds_that_are_settled_are_used_once_and_networks_are_asked():
 
     def networks(folds, trust):
         asked.append((folds, trust))
-        return canonical_encoder(folds, judged.images, judged.captions, LIGHT.linear)
+        return fit_canonicals(folds, judged.images, judged.captions, LIGHT.linear).encoder(
+            judged.images, judged.captions
+        )
 
     judgement = judge_pairs(judged, 0, fold, networks, LIGHT)
     assert (judgement.fold == fold).all() and len(asked) == 1 and (asked[0][0].fold == fold).all()

@@ -9,7 +9,7 @@ from detect_helpers import OPTIONS, OWN_REFERENCES, naive_evidence, permuted, sm
 
 from pairsift.detect import linear as linear_module
 from pairsift.detect.folds import Folds, make_folds
-from pairsift.detect.linear import JoinedRows, _moments, canonical, canonical_encoder, linear_evidence, principal
+from pairsift.detect.linear import JoinedRows, _moments, canonical, fit_canonicals, linear_evidence, principal
 
 
 def inverse_root(covariance, ridge):
@@ -42,7 +42,7 @@ def test_codes_match_numpy_on_the_other_folds(directions, told):
     options = replace(OPTIONS.linear, directions=directions)
     folds, images, captions = small(30, 2, 3)
     trust = told * np.random.default_rng(3).random((3, len(folds))) if told else None
-    codes = canonical_encoder(folds, images, captions, options, trust)
+    codes = fit_canonicals(folds, images, captions, options, trust).encoder(images, captions)
     for fold, members in enumerate(folds.members()):
         left, right = (side.numpy() for side in codes(fold, members))
         expected = naive_codes(folds, images, captions, fold, directions, trust)
@@ -83,11 +83,11 @@ def test_evidence_is_the_contrast_of_those_codes():
 
 def test_links_of_a_fold_do_not_reach_the_model_that_judges_it():
     folds, images, captions = small(60, 1, 4)
-    codes = canonical_encoder(folds, images, captions, OPTIONS.linear)
+    codes = fit_canonicals(folds, images, captions, OPTIONS.linear).encoder(images, captions)
     for fold, members in enumerate(folds.members()):
         exchanged = captions.copy()
         exchanged[members] = captions[np.roll(members, 1)]
-        again = canonical_encoder(folds, images, exchanged, OPTIONS.linear)
+        again = fit_canonicals(folds, images, exchanged, OPTIONS.linear).encoder(images, exchanged)
         (left, right), (same, moved) = codes(fold, members), again(fold, members)
         assert torch.equal(left, same) and torch.equal(right, moved.roll(-1, 0))
         other = (fold + 1) % 4

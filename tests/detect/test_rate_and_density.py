@@ -14,7 +14,7 @@ from pairsift.detect.calibration import (
     BIN_WIDTHS,
     BINS,
     EDGES,
-    _isotonic_ratio,
+    Density,
     _parametric_ratio,
     _posterior,
     _Profile,
@@ -127,7 +127,10 @@ def test_the_free_density_is_isotonic_regression_less_the_mismatches():
     label, weight = np.repeat([1, 0], [60, 150]), np.repeat([1 / 60, 1 / 150], [60, 150])
     share = naive_isotonic(values, label, weight)[:60]
     ratio = share / np.maximum(1 - share, 1e-6)
-    found = _isotonic_ratio(evidence, 0.2)
+    shape = np.array([5.0, 0.3, 0.2, 3.0])
+    found = Density.fit(evidence, shape, np.array([0.2]), np.zeros(60, np.int64), CALIBRATION)._isotonic_ratio(
+        evidence.pairs
+    )
     assert found == pytest.approx(np.maximum(ratio - 0.2, 0) / 0.8, rel=1e-6)
     assert (np.diff(found[np.argsort(evidence.pairs)]) >= -1e-12).all()
 

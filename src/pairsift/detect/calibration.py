@@ -169,6 +169,61 @@ def _at_edges(lowest: tuple[float, ...], highest: tuple[float, ...]) -> Reals:
 
 
 @dataclass(frozen=True)
+class Density:
+    """The densities of the evidence of matching pairs and of decoys, by which any pair has a match probability.
+
+    Attributes:
+        decoys: Evidence of the decoys, ascending, (m,).
+        shape: a, b, s and c of the density of u for matching pairs, (4,).
+        values: Evidence of the pairs and decoys of the isotonic regression, ascending, (k,).
+        share_of_pairs: The regression at these values: the share of pairs among as many pairs and decoys, (k,).
+        rate: Mean rate of the pairs of the regression.
+        rates: Rate of each group of pairs for the posterior, (0, 1], (groups,).
+        isotonic_weight: Weight of the isotonic posterior beside the parametric one.
+    """
+
+    decoys: Reals
+    shape: Reals
+    values: Reals
+    share_of_pairs: Reals
+    rate: float
+    rates: Reals
+    isotonic_weight: float
+
+    @staticmethod
+    def fit(evidence: Evidence, shape: Reals, rates: Reals, group: Ints, options: CalibrationOptions) -> Density:
+        """Fit the isotonic regression of pairs against decoys, beside a known shape and known rates of groups."""
+        pairs, decoys = len(evidence.pairs), len(evidence.decoys)
+        values = np.concatenate([evidence.pairs, evidence.decoys])
+        order = np.argsort(values, kind="stable")
+        label = np.concatenate([np.ones(pairs), np.zeros(decoys)])
+        weight = np.concatenate([np.full(pairs, 1 / max(1, pairs)), np.full(decoys, 1 / max(1, decoys))])
+        fitted = isotonic_regression(label[order], sample_weight=weight[order])
+        share = pairs / (pairs + options.equal_weight_pairs)
+        rate = float(rates[group].mean()) if pairs else 0.0
+        believed = np.maximum(rates, options.min_mismatches / max(1, pairs))
+        return Density(np.sort(evidence.decoys), shape, values[order], fitted, rate, believed, share)
+
+    def probability(self, evidence: Reals, group: Ints) -> Reals:
+        """Return the match probability of pairs, (n,), by their evidence and their groups, (n,) each."""
+        rate = self.rates[np.minimum(group, len(self.rates) - 1)]
+        isotonic = _posterior(self._isotonic_ratio(evidence), rate)
+        u = quantile_among(evidence, self.decoys)
+        parametric = _posterior(_parametric_ratio(u, len(self.decoys), self.shape), rate)
+        return self.isotonic_weight * isotonic + (1 - self.isotonic_weight) * parametric
+
+    def _isotonic_ratio(self, evidence: Reals) -> Reals:
+        """Return the ratio of the densities of matching pairs and of decoys at each value, (n,), by the regression.
+
+        It is at least 0 and never falls with the evidence.
+        """
+        place = np.searchsorted(self.values, evidence, side="right") - 1
+        fitted = self.share_of_pairs[np.maximum(place, 0)]
+        ratio = fitted / np.maximum(1 - fitted, 1e-6)
+        return np.asarray(np.maximum(ratio - self.rate, 0) / max(1 - self.rate, 1e-6))
+
+
+@dataclass(frozen=True)
 class Calibration:
     """The rates and match probabilities by evidence, for groups of pairs that may differ in their rate.
 
@@ -179,6 +234,7 @@ class Calibration:
         probability: Probability that each pair matches, [0, 1], (n,), never falling with the evidence in a group.
         auroc: AUROC with which the evidence separates matching from mismatched pairs, by this model: 0.5 where
             nothing is known, else at least 2/3, which is too high for evidence that is weaker than that.
+        density: The densities that the probabilities come from; None where nothing is known.
     """
 
     rates: Reals
@@ -186,6 +242,22 @@ class Calibration:
     high: Reals
     probability: Reals
     auroc: float
+    density: Density | None = None
+
+    def of_pairs(self, evidence: Reals, group: Ints, placeholder: Ints) -> Reals:
+        """Return the match probability of other pairs, (n,), by their evidence, groups and placeholders.
+
+        Args:
+            evidence: Their evidence, (n,).
+            group: Their groups, (n,).
+            placeholder: Number of the placeholder of each, -1 for none, (n,); empty where there is none.
+        """
+        if self.density is None:
+            return np.ones(len(evidence))
+        found = self.density.probability(evidence, group)
+        return (
+            found if not len(placeholder) else np.where(placeholder < 0, found, 1 / (pair_counts(placeholder + 1) + 2))
+        )
 
 
 def likeliest_shape(evidence: Evidence, options: CalibrationOptions, few: bool = False) -> Reals | None:
@@ -244,12 +316,8 @@ def calibrate(
     low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples, options)
     if rates[group].sum() < 1:
         shape = fit_shape(counts.sum(0), options, rate=NO_RATE, few=not resamples)
-    allowed = np.maximum(rates, options.min_mismatches / max(1, len(u)))[group]
-    isotonic = _posterior(_isotonic_ratio(evidence, float(rates[group].mean()) if len(u) else 0.0), allowed)
-    parametric = _posterior(_parametric_ratio(u, len(evidence.decoys), shape), allowed)
-    share = len(u) / (len(u) + options.equal_weight_pairs)
-    probability = share * isotonic + (1 - share) * parametric
-    return Calibration(rates, low, high, probability, expected_auroc(shape))
+    density = Density.fit(evidence, shape, rates, group, options)
+    return Calibration(rates, low, high, density.probability(evidence.pairs, group), expected_auroc(shape), density)
 
 
 def rates_differ(evidence: Evidence, group: Ints, options: CalibrationOptions, shape: Reals | None = None) -> bool:
@@ -278,8 +346,12 @@ def rates_differ(evidence: Evidence, group: Ints, options: CalibrationOptions, s
 
 def decoy_quantile(evidence: Evidence) -> Reals:
     """Return the share of decoys whose evidence is no higher than each pair's, in (0, 1), (n,)."""
-    decoys = np.sort(evidence.decoys)
-    return np.asarray((np.searchsorted(decoys, evidence.pairs, side="right") + 0.5) / (len(decoys) + 1))
+    return quantile_among(evidence.pairs, np.sort(evidence.decoys))
+
+
+def quantile_among(values: Reals, decoys: Reals) -> Reals:
+    """Return the share of decoys, in ascending order, that are no higher than each value, in (0, 1), (n,)."""
+    return np.asarray((np.searchsorted(decoys, values, side="right") + 0.5) / (len(decoys) + 1))
 
 
 def largest_rate(counts: Ints, options: CalibrationOptions, errors: float = 1.0, variance: float = 0.0) -> float:
@@ -404,22 +476,6 @@ def _likeliest_rate(counts: Ints, mass: Reals) -> float:
     return float(brentq(slope, NO_RATE, 1.0)) if slope(1.0) < 0 else 1.0
 
 
-def _isotonic_ratio(evidence: Evidence, rate: float) -> Reals:
-    """Return the ratio of the densities of matching pairs and of decoys at each pair, by isotonic regression, (n,).
-
-    It is at least 0 and never falls with the evidence.
-    """
-    pairs, decoys = len(evidence.pairs), len(evidence.decoys)
-    values = np.concatenate([evidence.pairs, evidence.decoys])
-    order = np.argsort(values, kind="stable")
-    label = np.concatenate([np.ones(pairs), np.zeros(decoys)])
-    weight = np.concatenate([np.full(pairs, 1 / max(1, pairs)), np.full(decoys, 1 / max(1, decoys))])
-    fitted = np.empty(len(values))
-    fitted[order] = isotonic_regression(label[order], sample_weight=weight[order])
-    ratio = fitted[:pairs] / np.maximum(1 - fitted[:pairs], 1e-6)
-    return np.asarray(np.maximum(ratio - rate, 0) / max(1 - rate, 1e-6))
-
-
 def _parametric_ratio(u: Reals, decoys: int, shape: Reals) -> Reals:
     """Return the ratio of the densities of matching pairs and of decoys at each pair, (n,).
 
@@ -493,4 +549,4 @@ def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) 
     share = np.array([rest[inside].mean() for inside in groups])
     mismatched = np.array([((1 - probability) * ~rest)[inside].mean() for inside in groups])
     rates, low, high = (ends * share + mismatched for ends in (calibration.rates, calibration.low, calibration.high))
-    return Calibration(rates, low, high, probability, calibration.auroc)
+    return Calibration(rates, low, high, probability, calibration.auroc, calibration.density)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
 
 from pairsift.arrays import Bools, Ints, Reals
-from pairsift.detect.calibration import calibrate_sides
-from pairsift.detect.evidence import Evidence, PairEncoder, contrast, sibling_encoder
+from pairsift.detect.calibration import Calibration, calibrate_sides
+from pairsift.detect.evidence import Evidence, PairEncoder, References, contrast, sibling_encoder
 from pairsift.detect.folds import Folds, pair_counts
 from pairsift.detect.options import DetectOptions
 from pairsift.detect.placeholders import set_placeholders_apart
@@ -41,23 +41,60 @@ def combine(folds: Folds, evidence: Sequence[Evidence], max_decoys: int, rate: f
     Returns:
         The combined evidence; zeros where there are no decoys to compare with.
     """
-    if len(evidence) == 1:
-        return evidence[0]
-    if not len(folds.decoy_images):
-        return Evidence(np.zeros(len(folds)), np.zeros(0))
-    sides = ("pairs", "decoys", "near_decoys")
+    return evidence[0] if len(evidence) == 1 else _combined(folds, evidence, max_decoys, rate)[0]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of the kinds of evidence in each fold, and the unit of what they are combined to.
+
+    Attributes:
+        mean: Mean of each kind over the decoys, (k,).
+        spread: Standard deviation of each kind over the decoys, (k,).
+        of_fold: Weights of the kinds in units of these deviations, (folds, k).
+        shift: What is subtracted from the combined evidence.
+        unit: What it is then divided by.
+    """
+
+    mean: Reals
+    spread: Reals
+    of_fold: Reals
+    shift: float = 0.0
+    unit: float = 1.0
+
+    def combined(self, values: Reals, fold: Ints) -> Reals:
+        """Return the combined evidence, (n,), of values of each kind, (n, k), of pairs in these folds, (n,)."""
+        standard, combined = (values - self.mean) / self.spread, np.zeros(len(values))
+        for number in range(int(fold.max(initial=-1)) + 1):  # the last row also stands for folds without decoys
+            weights = self.of_fold[min(number, len(self.of_fold) - 1)]
+            combined[fold == number] = standard[fold == number] @ weights
+        return (combined - self.shift) / self.unit
+
+
+def _combined(
+    folds: Folds, evidence: Sequence[Evidence], max_decoys: int, rate: float = 0.0
+) -> tuple[Evidence, Weights]:
+    """Combine kinds of evidence as `combine` does, and return the weights too."""
+    k, sides = len(evidence), ("pairs", "decoys", "near_decoys")
     pairs, decoys, near = (np.stack([getattr(kind, side) for kind in evidence], 1) for side in sides)
-    mean, spread = decoys.mean(0), decoys.std(0) + 1e-9
-    pairs, decoys, near = ((values - mean) / spread for values in (pairs, decoys, near))
+    if k == 1 or not len(folds.decoy_images):
+        weights = Weights(np.zeros(k), np.ones(k), np.full((folds.count, k), float(k == 1)))
+    else:
+        mean, spread = decoys.mean(0), decoys.std(0) + 1e-9
+        given, made, decoy_fold = (pairs - mean) / spread, (decoys - mean) / spread, folds.fold[folds.decoy_images]
+        of_fold = []
+        for fold in range(folds.count):
+            others = made[decoy_fold != fold]
+            others = others[:: max(1, len(others) // max_decoys)]
+            of_fold.append(odds_weights(given[folds.fold != fold], others, rate))
+        weights = Weights(mean, spread, np.stack(of_fold))
     decoy_fold, near_fold = folds.fold[folds.decoy_images], folds.fold[folds.near_decoy_images]
-    combined = Evidence(np.zeros(len(pairs)), np.zeros(len(decoys)), np.zeros(len(near)))
-    for fold in range(folds.count):
-        inside, decoy_in = folds.fold == fold, decoy_fold == fold
-        others = decoys[~decoy_in]
-        weights = odds_weights(pairs[~inside], others[:: max(1, len(others) // max_decoys)], rate)
-        combined.pairs[inside], combined.decoys[decoy_in] = pairs[inside] @ weights, decoys[decoy_in] @ weights
-        combined.near_decoys[near_fold == fold] = near[near_fold == fold] @ weights
-    return combined
+    combined = (
+        weights.combined(pairs, folds.fold),
+        weights.combined(decoys, decoy_fold),
+        weights.combined(near, near_fold),
+    )
+    return Evidence(*combined), weights
 
 
 def odds_weights(given: Reals, decoys: Reals, rate: float = 0.0) -> Reals:
@@ -104,6 +141,29 @@ def combine_by_rate(
         seed: Seed of the resampling.
         options: Weights, rates and placeholders.
     """
+    return fit_combination(folds, kinds, in_train, seed, options)[0]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The weights of the kinds of evidence, for all pairs or apart for training pairs and others.
+
+    Attributes:
+        sides: The weights of all pairs, or those of the other pairs and those of the training pairs.
+    """
+
+    sides: tuple[Weights, ...]
+
+    def combined(self, values: Reals, fold: Ints, in_train: Bools) -> Reals:
+        """Return the combined evidence, (n,), of values of each kind, (n, k), of pairs in these folds, (n,)."""
+        found = self.sides[-1].combined(values, fold)
+        return found if len(self.sides) == 1 else np.where(in_train, found, self.sides[0].combined(values, fold))
+
+
+def fit_combination(
+    folds: Folds, kinds: Mapping[str, Evidence], in_train: Bools, seed: int, options: DetectOptions
+) -> tuple[Evidence, Combination]:
+    """Combine kinds of evidence as `combine_by_rate` does, and return the weights too."""
     evidence, limits = list(kinds.values()), options.combination
     first = set_placeholders_apart(folds, combine(folds, evidence, limits.max_decoys), options)
     calibration, group = calibrate_sides(first, in_train, seed, 0, options.calibration)
@@ -111,9 +171,10 @@ def combine_by_rate(
     if group and _decoys_of_a_side(folds, in_train) >= limits.min_decoys_of_side:
         # Few decoys of a placeholder have both pairs on one side, so that it is not sought again.
         folds = replace(folds, placeholder=first.placeholder)
-        return set_placeholders_apart(*_combine_sides(folds, evidence, in_train, rates, limits.max_decoys), options)
-    combined = combine(folds, evidence, limits.max_decoys, float(rates[group]))
-    return set_placeholders_apart(folds, combined, options)
+        folds, combined, weights = _combine_sides(folds, evidence, in_train, rates, limits.max_decoys)
+        return set_placeholders_apart(folds, combined, options), Combination(weights)
+    combined, of_all = _combined(folds, evidence, limits.max_decoys, float(rates[group]))
+    return set_placeholders_apart(folds, combined, options), Combination((of_all,))
 
 
 def _decoys_of_a_side(folds: Folds, in_train: Bools) -> int:
@@ -124,7 +185,7 @@ def _decoys_of_a_side(folds: Folds, in_train: Bools) -> int:
 
 def _combine_sides(
     folds: Folds, kinds: list[Evidence], in_train: Bools, rates: Reals, max_decoys: int
-) -> tuple[Folds, Evidence]:
+) -> tuple[Folds, Evidence, tuple[Weights, Weights]]:
     """Combine the evidence of training pairs and of other pairs by separate weights, fitted on each side alone.
 
     Where the rates differ, the value of the other captions of an image differs too. Evidence is standardised by the
@@ -132,7 +193,7 @@ def _combine_sides(
     near ones have no evidence there (nan).
     """
     pairs, decoys = np.zeros(len(folds)), np.zeros(len(folds.decoy_images))
-    used = np.zeros(len(decoys), np.bool_)
+    used, weights = np.zeros(len(decoys), np.bool_), []
     near_decoys = np.full(len(folds.near_decoy_images), np.nan)
     for side, rate in ((~in_train, float(rates[0])), (in_train, float(rates[1]))):
         # The pairs of this side, with the decoys that have both pairs on it.
@@ -149,14 +210,15 @@ def _combine_sides(
             place[folds.near_decoy_captions[near]],
         )
         kinds_of_side = [Evidence(kind.pairs[rows], kind.decoys[inside], kind.near_decoys[near]) for kind in kinds]
-        evidence = combine(part, kinds_of_side, max_decoys, rate)
+        evidence, of_side = _combined(part, kinds_of_side, max_decoys, rate)
         mean, spread = evidence.decoys.mean(), evidence.decoys.std() + 1e-9
+        weights.append(replace(of_side, shift=float(mean), unit=float(spread)))
         pairs[rows] = (evidence.pairs - mean) / spread
         decoys[inside] = (evidence.decoys - mean) / spread
         near_decoys[near] = (evidence.near_decoys - mean) / spread
         used |= inside
     folds = replace(folds, decoy_images=folds.decoy_images[used], decoy_captions=folds.decoy_captions[used])
-    return folds, Evidence(pairs, decoys[used], near_decoys)
+    return folds, Evidence(pairs, decoys[used], near_decoys), (weights[0], weights[1])
 
 
 def combine_with_siblings(
@@ -180,20 +242,53 @@ def combine_with_siblings(
         seed: Seed of the references and of the resampling.
         options: References, siblings, weights, rates and placeholders.
     """
-    evidence = combine_by_rate(folds, kinds, in_train, seed, options)
+    return fit_with_siblings(folds, kinds, models, in_train, seed, options)[0]
+
+
+@dataclass(frozen=True)
+class SiblingRound:
+    """A combination with evidence of images joined with their other captions.
+
+    Attributes:
+        calibration: The calibration of the evidence before, by which siblings count.
+        separate: Whether training pairs have a rate of their own in it.
+        references: The references of each fold, by the kind that they are joined in.
+        combination: The weights of all kinds, with those of siblings.
+    """
+
+    calibration: Calibration
+    separate: bool
+    references: Mapping[str, Sequence[References]]
+    combination: Combination
+
+
+def fit_with_siblings(
+    folds: Folds,
+    kinds: dict[str, Evidence],
+    models: Mapping[str, PairEncoder],
+    in_train: Bools,
+    seed: int,
+    options: DetectOptions,
+) -> tuple[Evidence, Combination, list[SiblingRound]]:
+    """Combine kinds of evidence as `combine_with_siblings` does, and return the weights without and with siblings."""
+    evidence, first = fit_combination(folds, kinds, in_train, seed, options)
+    rounds: list[SiblingRound] = []
     if (pair_counts(folds.image_of) > 1).mean() < options.siblings.min_share:
-        return evidence
+        return evidence, first, rounds
     for number in range(options.siblings.rounds):
-        probability = calibrate_sides(evidence, in_train, seed, 0, options.calibration)[0].probability
+        calibration, group = calibrate_sides(evidence, in_train, seed, 0, options.calibration)
+        probability = calibration.probability
         rest = evidence.placeholder < 0 if len(evidence.placeholder) else np.ones(len(folds), np.bool_)
         agreement = agreement_within(folds.image_of[rest], probability[rest], in_train[rest])
         if not number and agreement >= options.siblings.max_agreement:
-            return evidence
+            break
         for name, encode in models.items():
             joined = sibling_encoder(encode, folds.image_of, probability, options.siblings.weight)
             kinds[f"{name}_siblings"] = contrast(folds, joined, seed, options)
-        evidence = combine_by_rate(folds, kinds, in_train, seed, options)
-    return evidence
+        evidence, combination = fit_combination(folds, kinds, in_train, seed, options)
+        references = {name: kinds[f"{name}_siblings"].references for name in models}
+        rounds.append(SiblingRound(calibration, group > 0, references, combination))
+    return evidence, first, rounds
 
 
 def agreement_within(image_of: Ints, probability: Reals, in_train: Bools) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from pairsift.arrays import Floats, Ints, Reals
 from pairsift.detect.folds import Folds, centred_rows
-from pairsift.detect.options import DetectOptions, NeighbourOptions
+from pairsift.detect.options import ContrastOptions, DetectOptions, NeighbourOptions
 
 ROWS = 4096  # rows whose cosines with the references are in memory at once
 BLOCK = 16_384  # rows that are encoded at once
@@ -21,7 +21,38 @@ QUERIES = 1024  # rows whose cosines with the keys are in memory at once
 MATRIX_ROWS = 4096  # largest fold of which all cosines are computed at once
 
 PairEncoder = Callable[[int, Ints], tuple[Tensor, Tensor]]
-Gather = Callable[[Ints], Tensor]  # from rows to their vectors
+
+
+@dataclass(frozen=True)
+class References:
+    """The pairs that the images and captions of a fold are compared with.
+
+    Attributes:
+        images: Unit vectors of their images, (r, d).
+        captions: Unit vectors of their captions, (r, d).
+        groups: Group of near-duplicate images of each, (r,).
+    """
+
+    images: Tensor
+    captions: Tensor
+    groups: Ints
+
+    @staticmethod
+    def draw(
+        folds: Folds, fold: int, members: Ints, encode: PairEncoder, seed: int, options: ContrastOptions
+    ) -> References:
+        """Draw at most 1,024 pairs of a fold, or of all folds where the fold has fewer than 50 pairs."""
+        pool = members if len(members) >= options.min_references else np.arange(len(folds))
+        drawn = np.random.default_rng((seed, 9, fold)).permutation(pool)[: options.references]
+        return References(*encode(fold, drawn), folds.group_of[drawn])
+
+    def image_levels(self, images: Tensor, groups: Ints, scale: float) -> Tensor:
+        """Return the level that images reach with the captions, (n,); `groups` are those of each, (n, g)."""
+        return _levels(images, self.captions, groups, self.groups, scale)
+
+    def caption_levels(self, captions: Tensor, groups: Ints, scale: float) -> Tensor:
+        """Return the level that captions reach with the images, (n,); `groups` are those of each, (n, g)."""
+        return _levels(captions, self.images, groups, self.groups, scale)
 
 
 @dataclass(frozen=True)
@@ -34,12 +65,38 @@ class Evidence:
         near_decoys: Evidence of the near decoys, whose captions read like those that are given with the images, (k,).
         placeholder: Number of the image or caption that the pair has in common with many and that fits hardly any
             of them (`pairsift.detect.placeholders`), -1 for other pairs, (n,); empty if there is none.
+        references: The references of each fold, where the evidence is a contrast with them.
     """
 
     pairs: Reals
     decoys: Reals
     near_decoys: Reals = field(default_factory=lambda: np.zeros(0))
     placeholder: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    references: Sequence[References] = ()
+
+
+def contrast_with(
+    references: Sequence[References], encode: PairEncoder, fold_of: Ints, group_of: Ints, scale: float
+) -> Reals:
+    """Return the evidence of pairs beside given references, as `contrast` defines it, (n,).
+
+    Args:
+        references: The references of each fold.
+        encode: Function from a fold and some of these pairs to unit vectors of their images and captions.
+        fold_of: Fold whose model judges each pair, (n,).
+        group_of: Group of near-duplicate images of each pair, numbered as in the references, (n,).
+        scale: Inverse temperature s.
+    """
+    found = np.zeros(len(fold_of))
+    for fold, beside in enumerate(references):
+        inside = np.flatnonzero(fold_of == fold)
+        for start in range(0, len(inside), BLOCK):
+            rows = inside[start : start + BLOCK]
+            images, captions = encode(fold, rows)
+            groups = group_of[rows][:, None]
+            levels = beside.image_levels(images, groups, scale) + beside.caption_levels(captions, groups, scale)
+            found[rows] = ((images * captions).sum(1) - levels / 2).numpy()
+    return found
 
 
 def contrast(folds: Folds, encode: PairEncoder, seed: int, options: DetectOptions) -> Evidence:
@@ -63,7 +120,7 @@ def contrast(folds: Folds, encode: PairEncoder, seed: int, options: DetectOption
         seed: Seed of the references.
         options: The references, and when an image is common.
     """
-    scale, enough = options.contrast.scale, options.contrast.min_references
+    scale = options.contrast.scale
     pairs, decoys, near = (np.zeros(n) for n in (len(folds), len(folds.decoy_images), len(folds.near_decoy_images)))
     place = np.zeros(len(folds), np.int64)
     common = np.bincount(folds.image_of, minlength=1)[folds.image_of] >= options.folds.min_common
@@ -71,18 +128,16 @@ def contrast(folds: Folds, encode: PairEncoder, seed: int, options: DetectOption
         (decoys, folds.decoy_images, folds.decoy_captions, len(folds.copies) > 0),
         (near, folds.near_decoy_images, folds.near_decoy_captions, True),
     )
+    references = []
     for fold, members in enumerate(folds.members()):
+        beside = References.draw(folds, fold, members, encode, seed, options.contrast)
+        references.append(beside)
         if not len(members):
             continue
         images, captions = _encoded(encode, fold, members)
-        place[members] = np.arange(len(members))
-        # The references of this fold, and the levels of its images and of its captions.
-        pool = members if len(members) >= enough else np.arange(len(folds))
-        references = np.random.default_rng((seed, 9, fold)).permutation(pool)[: options.contrast.references]
-        groups, reference_groups = folds.group_of[members], folds.group_of[references]
-        other_images, other_captions = encode(fold, references)
-        image_levels = _levels(images, other_captions, groups[:, None], reference_groups, scale)
-        caption_levels = _levels(captions, other_images, groups[:, None], reference_groups, scale)
+        place[members], groups = np.arange(len(members)), folds.group_of[members]
+        image_levels = beside.image_levels(images, groups[:, None], scale)
+        caption_levels = beside.caption_levels(captions, groups[:, None], scale)
         own = np.arange(len(members))
         pairs[members] = (_cosines(images, captions, own, own) - (image_levels + caption_levels) / 2).numpy()
         cosines = images @ captions.T if len(members) <= MATRIX_ROWS else None
@@ -93,11 +148,11 @@ def contrast(folds: Folds, encode: PairEncoder, seed: int, options: DetectOption
             # Levels without the groups of both sides, where one of them would count against the decoy.
             apart = np.flatnonzero(alike | common[image_pairs[inside]] | common[caption_pairs[inside]])
             both = np.stack([groups[here[apart]], groups[there[apart]]], 1)
-            levels[apart] = _levels(images[here[apart]], other_captions, both, reference_groups, scale)
-            levels[apart] += _levels(captions[there[apart]], other_images, both, reference_groups, scale)
+            levels[apart] = beside.image_levels(images[here[apart]], both, scale)
+            levels[apart] += beside.caption_levels(captions[there[apart]], both, scale)
             cosine = _cosines(images, captions, here, there) if cosines is None else cosines[here, there]
             values[inside] = (cosine - levels / 2).numpy()
-    return Evidence(pairs, decoys, near)
+    return Evidence(pairs, decoys, near, references=references)
 
 
 def _encoded(encode: PairEncoder, fold: int, members: Ints) -> tuple[Tensor, Tensor]:
@@ -183,23 +238,72 @@ def neighbour_evidence(
     Returns:
         The evidence by predicted captions, and by predicted images.
     """
-    x, y = centred_rows(images), centred_rows(captions)
-    weights = torch.ones(1, len(folds)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
+    models = fit_neighbours(folds, images, captions, seed, options.neighbours, trust)
+    by_images, by_captions = (contrast(folds, model.encoder(images, captions), seed, options) for model in models)
+    return by_images, by_captions
 
-    def predicted(queries: Gather, values: Gather, fold: int, members: Ints) -> Tensor:
+
+@dataclass(frozen=True)
+class Keys:
+    """The pairs of other folds among which the neighbours of a fold's pairs are sought.
+
+    Attributes:
+        queried: Centred unit vectors of the side by which neighbours are near, (k, d).
+        predicted: Centred unit vectors of the other side, (k, e).
+        weights: Trust in each pair, [0, 1], (k,).
+    """
+
+    queried: Tensor
+    predicted: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Predictions of a side of a pair from the nearest pairs of other folds by the other side.
+
+    Attributes:
+        keys: The keys of each fold.
+        means: Means of the images' and of the captions' features, (d,) and (e,).
+        by_images: Whether neighbours are near by their images and predict the captions, or the reverse.
+        options: The neighbours.
+    """
+
+    keys: list[Keys]
+    means: tuple[Floats, Floats]
+    by_images: bool
+    options: NeighbourOptions
+
+    def encoder(self, images: Floats, captions: Floats) -> PairEncoder:
+        """Return a function that gives, for pairs with these features, one side as it is and the other predicted."""
+        x, y = (centred_rows(side, mean) for side, mean in zip((images, captions), self.means, strict=True))
+
+        def encode(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
+            keys = self.keys[fold]
+            queries = (x if self.by_images else y)(members)
+            predicted = _predictions(queries, keys.queried, keys.predicted, keys.weights, self.options)
+            return (predicted, y(members)) if self.by_images else (x(members), predicted)
+
+        return encode
+
+
+def fit_neighbours(
+    folds: Folds, images: Floats, captions: Floats, seed: int, options: NeighbourOptions, trust: Reals | None = None
+) -> tuple[Neighbours, Neighbours]:
+    """Draw the keys of each fold for predictions by images and by captions; see `neighbour_evidence`."""
+    means = images.mean(0), captions.mean(0)
+    x, y = centred_rows(images, means[0]), centred_rows(captions, means[1])
+    weights = torch.ones(1, len(folds)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
+    by_images, by_captions = [], []
+    for fold in range(folds.count):
         # At most so many pairs of the other folds, in an order that is drawn for each fold.
         weight = weights[fold % len(weights)]
         others = np.flatnonzero((folds.fold != fold) & (weight.numpy() > 0))
-        keys = np.random.default_rng((seed, 10, fold)).permutation(others)[: options.neighbours.max_keys]
-        return _predictions(queries(members), queries(keys), values(keys), weight[keys], options.neighbours)
-
-    def by_images(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
-        return predicted(x, y, fold, members), y(members)
-
-    def by_captions(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
-        return x(members), predicted(y, x, fold, members)
-
-    return contrast(folds, by_images, seed, options), contrast(folds, by_captions, seed, options)
+        drawn = np.random.default_rng((seed, 10, fold)).permutation(others)[: options.max_keys]
+        sides = x(drawn), y(drawn)
+        by_images.append(Keys(*sides, weight[drawn]))
+        by_captions.append(Keys(*sides[::-1], weight[drawn]))
+    return Neighbours(by_images, means, True, options), Neighbours(by_captions, means, False, options)
 
 
 def _predictions(queries: Tensor, keys: Tensor, values: Tensor, weights: Tensor, options: NeighbourOptions) -> Tensor:

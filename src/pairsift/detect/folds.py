@@ -19,6 +19,8 @@ BUCKETED = 4096  # smallest number of images that are compared by pivots, not al
 PROBES = 8  # nearest pivots of an image whose images it is compared with
 FINGERPRINTS = 8192  # vectors whose fingerprints are computed at once
 
+UnitRows = Callable[[Ints], torch.Tensor]  # from rows to their unit vectors
+
 
 @dataclass(frozen=True)
 class Folds:
@@ -169,7 +171,8 @@ def near_duplicates(vectors: Floats, options: FoldOptions) -> Ints:
         options: The smallest cosine, and the largest group.
     """
     n = len(vectors)
-    edges = _near_pairs(centred_rows(vectors), n, options.near_duplicate_cosine)
+    unit = centred_rows(vectors)
+    edges = NearRows(unit, n, options.near_duplicate_cosine).pairs(unit, n)
     graph = coo_matrix((np.ones(len(edges[0]), np.bool_), edges), (n, n))
     group = connected_components(graph, directed=False)[1].astype(np.int64)
     oversized = np.flatnonzero(np.bincount(group)[group] > max(2, options.max_group_share * len(group)))
@@ -177,33 +180,76 @@ def near_duplicates(vectors: Floats, options: FoldOptions) -> Ints:
     return np.unique(group, return_inverse=True)[1].astype(np.int64)
 
 
-def centred_rows(vectors: Floats) -> Callable[[Ints], torch.Tensor]:
-    """Return a function from rows to their vectors, less the mean of all and scaled to unit length, (k, d)."""
-    mean = vectors.mean(0)
-    return lambda rows: torch.from_numpy(unit_rows(vectors[rows] - mean))
+def centred_rows(vectors: Floats, mean: Floats | None = None) -> UnitRows:
+    """Return a function from rows to their vectors, less the mean of all, or this one, and of unit length, (k, d)."""
+    return CentredRows(vectors, vectors.mean(0) if mean is None else mean)
 
 
-def _near_pairs(unit: Callable[[Ints], torch.Tensor], n: int, least: float) -> tuple[Ints, ...]:
-    """Return the pairs of n rows with a cosine of at least `least`, in one order or in both, (k,) each."""
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    blocks = np.array_split(np.arange(n), max(1, -(-n // ROWS)))
-    if n < BUCKETED:
-        all_rows = unit(np.arange(n))
-        for block in blocks:
-            rows, columns = (all_rows[block] @ all_rows.T >= least).numpy().nonzero()
-            found.append((block[rows], columns))
-    else:
-        pivots = unit(np.random.default_rng(0).permutation(n)[: int(4 * np.sqrt(n))])
+@dataclass(frozen=True)
+class CentredRows:
+    """A function from rows to their vectors, less a mean and scaled to unit length.
+
+    Attributes:
+        vectors: (n, d).
+        mean: (d,).
+    """
+
+    vectors: Floats
+    mean: Floats
+
+    def __call__(self, rows: Ints) -> torch.Tensor:
+        """Return the vectors of these rows, (k, d)."""
+        return torch.from_numpy(unit_rows(self.vectors[rows] - self.mean))
+
+
+class NearRows:
+    """Rows among which those near other rows are found, by comparing all, or from 4,096 on by pivots.
+
+    Args:
+        unit: Function from rows to their unit vectors, (k, d).
+        n: Number of rows.
+        least: Smallest cosine of rows that are near.
+    """
+
+    def __init__(self, unit: UnitRows, n: int, least: float) -> None:
+        self.unit, self.n, self.least = unit, n, least
+        self.pivots = unit(np.random.default_rng(0).permutation(n)[: int(4 * np.sqrt(n)) if n >= BUCKETED else 0])
+        self.nearest = self._nearest(unit, n)
+
+    def pairs(self, unit: UnitRows, n: int) -> tuple[Ints, ...]:
+        """Return the pairs of n other rows, or the same, and these rows that are near, (k,) each.
+
+        Where both are the same rows, a pair is found in one order or in both.
+        """
+        found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        if not len(self.pivots):
+            all_rows = self.unit(np.arange(self.n))
+            for block in _blocks(n):
+                rows, columns = (unit(block) @ all_rows.T >= self.least).numpy().nonzero()
+                found.append((block[rows], columns))
+        else:
+            nearest = self.nearest if unit is self.unit else self._nearest(unit, n)
+            sides = self.nearest[:, 0], nearest.ravel()
+            for here, seen in zip(*(np.split(*_stretches(side, len(self.pivots))) for side in sides), strict=True):
+                own = self.unit(here)
+                for part in np.array_split(seen // PROBES, max(1, len(seen) // ROWS)):
+                    rows, columns = (unit(part) @ own.T >= self.least).numpy().nonzero()
+                    found.append((part[rows], here[columns]))
+        return tuple(np.concatenate(side) for side in zip(*found, strict=True))
+
+    def _nearest(self, unit: UnitRows, n: int) -> Ints:
+        """Return the nearest pivots of each row, (n, 8); without pivots, the array is empty."""
+        if not len(self.pivots):
+            return np.zeros((0, PROBES), np.int64)
         nearest = np.empty((n, PROBES), np.int64)  # one array, since many small ones between large ones split the heap
-        for block in blocks:
-            nearest[block] = (unit(block) @ pivots.T).topk(PROBES, 1)[1]
-        members, queries = (np.split(*_stretches(side, len(pivots))) for side in (nearest[:, 0], nearest.ravel()))
-        for here, seen in zip(members, queries, strict=True):
-            own = unit(here)
-            for part in np.array_split(seen // PROBES, max(1, len(seen) // ROWS)):
-                rows, columns = (unit(part) @ own.T >= least).numpy().nonzero()
-                found.append((part[rows], here[columns]))
-    return tuple(np.concatenate(side) for side in zip(*found, strict=True))
+        for block in _blocks(n):
+            nearest[block] = (unit(block) @ self.pivots.T).topk(PROBES, 1)[1]
+        return nearest
+
+
+def _blocks(n: int) -> list[Ints]:
+    """Return n rows in blocks of at most 1,024."""
+    return np.array_split(np.arange(n), max(1, -(-n // ROWS)))
 
 
 def _stretches(number: Ints, count: int) -> tuple[Ints, Ints]:

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from pairsift.arrays import Bools, Floats, Ints, Reals, unit_rows
+from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
-from pairsift.detect.combination import combine, combine_with_siblings
-from pairsift.detect.evidence import Evidence, PairEncoder, contrast, neighbour_evidence
-from pairsift.detect.folds import Folds, fold_units, join_equal_images, make_folds, near_duplicates
-from pairsift.detect.linear import JoinedRows, canonical_encoder, principal
-from pairsift.detect.options import DetectOptions, FoldOptions, VerdictOptions
+from pairsift.detect.combination import combine, combine_with_siblings, fit_with_siblings
+from pairsift.detect.evidence import Evidence, PairEncoder, contrast
+from pairsift.detect.fitted import FittedDivision, Models
+from pairsift.detect.folds import Folds, make_folds
+from pairsift.detect.judged_pairs import JudgedPairs, with_finite_vectors, with_verified
+from pairsift.detect.options import DetectOptions, VerdictOptions
 from pairsift.detect.placeholders import find_placeholders, have_common
 
 SHIPPED = DetectOptions()
@@ -32,92 +33,6 @@ def uncounted(count: int) -> None:
 def silent(total: int) -> AbstractContextManager[Callable[[int], object]]:
     """Show no progress."""
     return nullcontext(uncounted)
-
-
-@dataclass(frozen=True)
-class JudgedPairs:
-    """The pairs to be judged, with their vectors, captions and groups.
-
-    Attributes:
-        images: Vector of each pair's image, (n, d).
-        captions: Vector of each pair's caption, (n, e).
-        text_of: Number of each caption's text, (n,).
-        image_of: Image of each pair, (n,).
-        group_of: Group of near-duplicate images of each pair, (n,).
-        in_train: Whether each pair is a training pair; the other pairs may have another rate of mismatches, (n,).
-        aligned: Unit vectors of each pair's image and of its caption in a space that encoders share, (n, d) each; None
-            where there is none.
-        verified: Whether each pair is known to match, (n,); empty where nothing is known.
-    """
-
-    images: Floats
-    captions: Floats
-    text_of: Ints
-    image_of: Ints
-    group_of: Ints
-    in_train: Bools
-    aligned: tuple[Floats, Floats] | None = None
-    verified: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
-
-    @staticmethod
-    def make(
-        images: Floats,
-        captions: Floats,
-        image_rows: Ints,
-        text_of: Ints,
-        in_train: Bools,
-        ngrams: Floats | None = None,
-        aligned: bool = False,
-        options: DetectOptions = SHIPPED,
-    ) -> JudgedPairs:
-        """Reduce vectors to their principal components, and group images that are near-duplicates.
-
-        Args:
-            images: Vectors of the images, (m, d).
-            captions: Vector of each pair's caption, (n, e).
-            image_rows: Row of each pair's image among the vectors, (n,); each row has a pair.
-            text_of: Number of each caption's text, (n,).
-            in_train: Whether each pair is a training pair, (n,).
-            ngrams: Vectors of the captions' character n-grams, which stand beside the captions' vectors, (n, g).
-            aligned: Whether images and captions share a space.
-            options: The options of the detector.
-        """
-        joined = JoinedRows(captions) if ngrams is None else JoinedRows(captions, ngrams)
-        components = principal(images, options.linear)
-        return JudgedPairs(
-            components if np.array_equal(image_rows, np.arange(len(images))) else components[image_rows],
-            principal(joined, options.linear),
-            text_of,
-            join_equal_images(image_rows, images, image_rows, options.folds.min_common),
-            near_duplicates(images, options.folds)[image_rows],
-            in_train,
-            (unit_rows(images)[image_rows], unit_rows(captions)) if aligned else None,
-        )
-
-    def __len__(self) -> int:
-        return len(self.image_of)
-
-    def units(self, most: int, options: FoldOptions) -> tuple[Ints, int]:
-        """Return the unit of each pair that folds keep together, (n,), and the number of folds (`fold_units`)."""
-        return fold_units(self.image_of, self.group_of, most, options)
-
-    def subset(self, rows: Ints) -> JudgedPairs:
-        """Return only the pairs in these rows."""
-        aligned = None if self.aligned is None else (self.aligned[0][rows], self.aligned[1][rows])
-        return JudgedPairs(
-            self.images[rows],
-            self.captions[rows],
-            self.text_of[rows],
-            self.image_of[rows],
-            self.group_of[rows],
-            self.in_train[rows],
-            aligned,
-            self.verified[rows] if len(self.verified) else self.verified,
-        )
-
-    def with_verified(self, probability: Reals) -> Reals:
-        """Return match probabilities with 1 for the pairs that are known to match, (n,)."""
-        return np.where(self.verified, 1.0, probability) if len(self.verified) else probability
 
 
 @dataclass(frozen=True)
@@ -163,6 +78,17 @@ class Judgement:
     counts_near: bool | None = None
     placeholder: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     limits: VerdictOptions = field(default_factory=VerdictOptions)
+
+    def subset(self, rows: Ints) -> Judgement:
+        """Return the judgement of the pairs in these rows; the rates stay those of all."""
+        return replace(
+            self,
+            probability=self.probability[rows],
+            fold=self.fold[rows],
+            detectors={name: values[rows] for name, values in self.detectors.items()},
+            group=None if self.group is None else self.group[rows],
+            placeholder=self.placeholder[rows] if len(self.placeholder) else self.placeholder,
+        )
 
     @property
     def in_placeholder(self) -> Bools:
@@ -214,13 +140,20 @@ def judge_pairs(
             networks are not among them.
     """
     judged = with_finite_vectors(judged)
-    with _one_thread() if len(judged) < FEW and networks is None else nullcontext():
-        return mean_judgement(judge_divisions(judged, seed, fold, networks, options, progress)[1], judged)
+    with nullcontext() if networks else with_few_threads(len(judged)):
+        _, judgements = judge_divisions(judged, seed, fold, networks, options, progress)
+    return mean_judgement(judgements, judged.verified, judged.group_of)
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch and BLAS compute with one thread, since waking another one takes longer than small matrices do."""
+def with_few_threads(pairs: int) -> Iterator[None]:
+    """Let torch and BLAS compute with one thread where pairs are few.
+
+    Waking another thread takes longer than small matrices do.
+    """
+    if pairs >= FEW:
+        yield
+        return
     threads = torch.get_num_threads()
     with threadpool_limits(1, "blas"):
         try:
@@ -257,6 +190,19 @@ def judge_divisions(
     progress: Progress = silent,
 ) -> tuple[list[Folding], list[Judgement]]:
     """Divide the pairs into folds, once or up to five times, and judge them by each division, as `judge_pairs` does."""
+    foldings, fitted = fit_divisions(judged, seed, fold, networks, options, progress)
+    return foldings, [judgement for judgement, _ in fitted]
+
+
+def fit_divisions(
+    judged: JudgedPairs,
+    seed: int,
+    fold: Ints | None = None,
+    networks: Networks | None = None,
+    options: DetectOptions = SHIPPED,
+    progress: Progress = silent,
+) -> tuple[list[Folding], list[tuple[Judgement, FittedDivision]]]:
+    """Judge the pairs by each division into folds as `judge_divisions` does, and return what was learned too."""
     divisions = draw_divisions(judged, seed, options, fold)
     number = sum(int(fold_of.max()) + 1 for fold_of in divisions)
     foldings, resamples = [], options.calibration.resamples // len(divisions)
@@ -266,8 +212,8 @@ def judge_divisions(
             trust = trust_without_folds(judged, fold_of, seed + row, most, options, count)
             foldings.append(Folding(fold_of, seed + row, resamples, trust))
         if networks is None:
-            return foldings, judge_foldings(judged, foldings, options, count=count)
-    return foldings, judge_foldings(judged, foldings, options, networks)
+            return foldings, fit_foldings(judged, foldings, options, count=count)
+    return foldings, fit_foldings(judged, foldings, options, networks)
 
 
 def draw_divisions(judged: JudgedPairs, seed: int, options: DetectOptions, fold: Ints | None = None) -> list[Ints]:
@@ -278,11 +224,16 @@ def draw_divisions(judged: JudgedPairs, seed: int, options: DetectOptions, fold:
     return [make_folds(*judged.units(most, options.folds), seed + 7919 * row) for row in range(number)]
 
 
-def mean_judgement(judgements: Sequence[Judgement], judged: JudgedPairs) -> Judgement:
+def mean_judgement(judgements: Sequence[Judgement], verified: Bools, group: Ints | None) -> Judgement:
     """Return the mean of the judgements about the same pairs by several divisions; the folds are the first one's.
 
     The other pairs have a rate of their own where they have one in each division, and near captions an AUROC where some
     division has one.
+
+    Args:
+        judgements: The judgements.
+        verified: Whether each pair is known to match, (n,); empty where nothing is known.
+        group: Group of near-duplicate images of each pair, (n,); None if it is not known.
     """
 
     def mean(name: str) -> float:
@@ -293,7 +244,7 @@ def mean_judgement(judgements: Sequence[Judgement], judged: JudgedPairs) -> Judg
     names = dict.fromkeys(name for one in judgements for name in one.detectors)
     return replace(
         judgements[0],
-        probability=judged.with_verified(np.mean([one.probability for one in judgements], axis=0)),
+        probability=with_verified(np.mean([one.probability for one in judgements], axis=0), verified),
         rate=mean("rate"),
         low=mean("low"),
         high=mean("high"),
@@ -303,24 +254,11 @@ def mean_judgement(judgements: Sequence[Judgement], judged: JudgedPairs) -> Judg
             name: np.mean([one.detectors[name] for one in judgements if name in one.detectors], axis=0)
             for name in names
         },
-        group=judged.group_of,
+        group=group,
         near_auroc=float(np.mean(near)) if near else None,
         below_near=mean("below_near"),
         counts_near=None,
     )
-
-
-def with_finite_vectors(judged: JudgedPairs) -> JudgedPairs:
-    """Replace vectors that are not finite by the mean of the finite ones, so that they are no evidence."""
-    return replace(judged, images=_finite(judged.images), captions=_finite(judged.captions))
-
-
-def _finite(vectors: Floats) -> Floats:
-    finite: Bools = np.asarray(np.isfinite(vectors).all(axis=1), np.bool_)
-    if finite.all():
-        return vectors
-    mean = vectors[finite].mean(0) if finite.any() else np.zeros(vectors.shape[1])
-    return np.where(finite[:, None], vectors, mean).astype(np.float32)
 
 
 def trust_without_folds(
@@ -349,7 +287,7 @@ def trust_without_folds(
             kinds, models = kinds_of(part, folds, seed, options)
             evidence = combine_with_siblings(folds, kinds, models, part.in_train, seed, options)
             calibration, _ = calibrate_sides(evidence, part.in_train, seed, 0, options.calibration)
-            trust[held_out, rest] = part.with_verified(calibration.probability)
+            trust[held_out, rest] = with_verified(calibration.probability, part.verified)
         count(options.folds.inner_folds)
     return trust
 
@@ -370,7 +308,18 @@ def judge_foldings(
     networks: Networks | None = None,
     count: Callable[[int], object] = uncounted,
 ) -> list[Judgement]:
-    """Return the judgement about the pairs by each division into folds.
+    """Return the judgement about the pairs by each division into folds; see `fit_foldings`."""
+    return [judgement for judgement, _ in fit_foldings(judged, foldings, options, networks, count)]
+
+
+def fit_foldings(
+    judged: JudgedPairs,
+    foldings: Sequence[Folding],
+    options: DetectOptions,
+    networks: Networks | None = None,
+    count: Callable[[int], object] = uncounted,
+) -> list[tuple[Judgement, FittedDivision]]:
+    """Return the judgement about the pairs by each division into folds, and what was learned.
 
     The placeholders of several divisions are found by all together, by the evidence without the other captions of an
     image. A single division finds its own, by all its evidence. `count` is told of the models of each division that is
@@ -385,23 +334,28 @@ def judge_foldings(
             combined.append(combine(folds, [*kinds.values()], options.combination.max_decoys))
         placeholder = find_placeholders(divided, combined, options)
         divided = [replace(folds, placeholder=placeholder) for folds in divided]
-    judgements = []
+    found = []
     for one, folds in zip(foldings, divided, strict=True):
-        judgements.append(_judge(judged, one, folds, options, networks))
+        found.append(_judge(judged, one, folds, options, networks))
         count(folds.count)
-    return judgements
+    return found
 
 
 def _judge(
     judged: JudgedPairs, folding: Folding, folds: Folds, options: DetectOptions, networks: Networks | None
-) -> Judgement:
+) -> tuple[Judgement, FittedDivision]:
     seed, in_train = folding.seed, judged.in_train
-    kinds, models = kinds_of(judged, folds, seed, options, folding.trust, networks)
-    evidence = combine_with_siblings(folds, kinds, models, in_train, seed, options)
+    models = Models.fit(judged, folds, seed, options, folding.trust)
+    kinds, encoders = _kinds_by(models, judged, folds, seed, options, folding.trust, networks)
+    evidence, first, rounds = fit_with_siblings(folds, kinds, encoders, in_train, seed, options)
     calibration, group = calibrate_sides(evidence, in_train, seed, folding.resamples, options.calibration)
     near = near_decoy_auroc(evidence, folds.near_decoy_images, calibration.probability)
     judgement = judgement_of(calibration, group, folding.fold, kinds, options.verdicts)
-    return replace(judgement, near_auroc=near, placeholder=evidence.placeholder)
+    of_group = np.zeros(int(judged.group_of.max(initial=-1)) + 1, np.int64)
+    of_group[judged.group_of] = folding.fold
+    images = int(judged.image_of.max(initial=-1)) + 1
+    fitted = FittedDivision(of_group, models, kinds, first, rounds, evidence, images, options)
+    return replace(judgement, near_auroc=near, placeholder=evidence.placeholder), fitted
 
 
 def judgement_of(
@@ -441,15 +395,24 @@ def kinds_of(
         trust: Weight of each pair in the models without each fold, (folds, n); None trusts every pair.
         networks: Encoder by networks, as `judge_pairs` describes it.
     """
-    models = {"linear": canonical_encoder(folds, judged.images, judged.captions, options.linear, trust)}
-    if judged.aligned is not None:
-        images, captions = (torch.from_numpy(vectors) for vectors in judged.aligned)
-        models["cosine"] = lambda fold, members: (images[members], captions[members])
+    models = Models.fit(judged, folds, seed, options, trust)
+    return _kinds_by(models, judged, folds, seed, options, trust, networks)
+
+
+def _kinds_by(
+    models: Models,
+    judged: JudgedPairs,
+    folds: Folds,
+    seed: int,
+    options: DetectOptions,
+    trust: Reals | None,
+    networks: Networks | None,
+) -> tuple[dict[str, Evidence], dict[str, PairEncoder]]:
+    shared = models.shared(judged)
     if networks is not None and trust is not None:
-        models["networks"] = networks(folds, trust)
-    kinds = {name: contrast(folds, encode, seed, options) for name, encode in models.items()}
-    by_neighbours = neighbour_evidence(folds, judged.images, judged.captions, seed, options, trust)
-    return kinds | dict(zip(("near_images", "near_captions"), by_neighbours, strict=True)), models
+        shared["networks"] = networks(folds, trust)
+    encoders = shared | models.predicted(judged)
+    return {name: contrast(folds, encode, seed, options) for name, encode in encoders.items()}, shared
 
 
 def near_decoy_auroc(evidence: Evidence, given: Ints, probability: Reals) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,10 +64,11 @@ def canonical(images: Floats, captions: Floats, trust: Reals, options: LinearOpt
 
 def _unreduced(vectors: Floats, mean: Tensor, projection: Tensor, options: LinearOptions) -> tuple[Tensor, Tensor]:
     """Return the mean and the map of whole vectors by the mean and the map of their components, (d,) and (d, k)."""
-    centre, basis = _components(vectors, options)
-    if basis is not None:
-        mean, projection = torch.from_numpy(basis) @ mean, torch.from_numpy(basis) @ projection
-    return torch.from_numpy(np.asarray(centre, np.float32)) + mean, projection
+    components = Components.fit(vectors, options)
+    if components.basis is not None:
+        basis = torch.from_numpy(components.basis)
+        mean, projection = basis @ mean, basis @ projection
+    return torch.from_numpy(np.asarray(components.mean, np.float32)) + mean, projection
 
 
 class JoinedRows:
@@ -74,22 +76,56 @@ class JoinedRows:
 
     Args:
         kinds: Vectors of each kind, (n, d) and so on.
+        means: Their means where they are known, (d,) and so on.
     """
 
-    def __init__(self, *kinds: Floats) -> None:
-        self.kinds = [(vectors, vectors.mean(0)) for vectors in kinds]
+    def __init__(self, *kinds: Floats, means: Sequence[Floats] | None = None) -> None:
+        self.kinds, self.means = kinds, list(means or [vectors.mean(0) for vectors in kinds])
         self.shape = (len(kinds[0]), sum(vectors.shape[1] for vectors in kinds))
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> Floats:
-        return np.concatenate([unit_rows(vectors[rows] - mean) for vectors, mean in self.kinds], 1)
+        kinds = zip(self.kinds, self.means, strict=True)
+        return np.concatenate([unit_rows(vectors[rows] - mean) for vectors, mean in kinds], 1)
 
     def mean(self, axis: int) -> Floats:
         """Return the mean over the rows, (d + e,)."""
         sums = [self[start : start + ROWS].sum(axis, np.float64) for start in range(0, len(self), ROWS)]
         return np.asarray(np.sum(sums, 0) / max(1, len(self)), np.float32)
+
+
+@dataclass(frozen=True)
+class Components:
+    """The mean of vectors and their first principal components.
+
+    Attributes:
+        mean: (d,).
+        basis: (d, k), k at most 320; None for all directions.
+    """
+
+    mean: Floats
+    basis: Floats | None
+
+    @staticmethod
+    def fit(vectors: Floats | JoinedRows, options: LinearOptions) -> Components:
+        """Fit the components to rows of vectors, (n, d); there are at most n."""
+        mean, width = vectors.mean(0), min(options.max_width, len(vectors))
+        if vectors.shape[1] <= width:
+            return Components(mean, None)
+        sample = vectors[:: max(1, -(-len(vectors) // options.max_rows))] - mean
+        values, basis = np.linalg.eigh(np.asarray(sample.T @ sample, np.float64))
+        return Components(mean, basis[:, np.argsort(-values)[:width]].astype(np.float32))
+
+    def project(self, vectors: Floats | JoinedRows) -> Floats:
+        """Project centred vectors onto the components, (n, d) to (n, k); for all directions, they are only centred."""
+        if self.basis is None:
+            return np.asarray(vectors[:] - self.mean, np.float32)
+        projected = np.empty((len(vectors), self.basis.shape[1]), np.float32)
+        for start in range(0, len(vectors), ROWS):
+            projected[start : start + ROWS] = (vectors[start : start + ROWS] - self.mean) @ self.basis
+        return projected
 
 
 def principal(vectors: Floats | JoinedRows, options: LinearOptions) -> Floats:
@@ -101,23 +137,7 @@ def principal(vectors: Floats | JoinedRows, options: LinearOptions) -> Floats:
         vectors: The vectors, (n, d).
         options: The largest number of components, and of rows that they are computed from.
     """
-    mean, basis = _components(vectors, options)
-    if basis is None:
-        return np.asarray(vectors[:] - mean, np.float32)
-    projected = np.empty((len(vectors), basis.shape[1]), np.float32)
-    for start in range(0, len(vectors), ROWS):
-        projected[start : start + ROWS] = (vectors[start : start + ROWS] - mean) @ basis
-    return projected
-
-
-def _components(vectors: Floats | JoinedRows, options: LinearOptions) -> tuple[Floats, Floats | None]:
-    """Return the mean, (d,), and the first principal components, (d, at most 320); None for all directions."""
-    mean, width = vectors.mean(0), min(options.max_width, len(vectors))
-    if vectors.shape[1] <= width:
-        return mean, None
-    sample = vectors[:: max(1, -(-len(vectors) // options.max_rows))] - mean
-    values, basis = np.linalg.eigh(np.asarray(sample.T @ sample, np.float64))
-    return mean, basis[:, np.argsort(-values)[:width]].astype(np.float32)
+    return Components.fit(vectors, options).project(vectors)
 
 
 def linear_evidence(folds: Folds, images: Floats, captions: Floats, seed: int, options: DetectOptions) -> Evidence:
@@ -134,23 +154,35 @@ def linear_evidence(folds: Folds, images: Floats, captions: Floats, seed: int, o
         seed: Seed of the references.
         options: Ridge, directions and references.
     """
-    return contrast(folds, canonical_encoder(folds, images, captions, options.linear), seed, options)
+    fitted = fit_canonicals(folds, images, captions, options.linear)
+    return contrast(folds, fitted.encoder(images, captions), seed, options)
 
 
-def canonical_encoder(
+@dataclass(frozen=True)
+class Canonicals:
+    """The canonical variates of each fold's pairs, by a model of the other folds.
+
+    Attributes:
+        models: The model of each fold.
+    """
+
+    models: list[Canonical]
+
+    def encoder(self, images: Floats, captions: Floats) -> PairEncoder:
+        """Return a function that gives the canonical variates of pairs with these features."""
+        x, y = torch.from_numpy(images), torch.from_numpy(captions)
+        return lambda fold, rows: (self.models[fold].images(x[rows]), self.models[fold].captions(y[rows]))
+
+
+def fit_canonicals(
     folds: Folds, images: Floats, captions: Floats, options: LinearOptions, trust: Reals | None = None
-) -> PairEncoder:
-    """Return a function that gives the canonical variates of a fold's pairs, as an argument of `contrast`."""
+) -> Canonicals:
+    """Fit ridge canonical correlation to all folds except each one, as `linear_evidence` describes it."""
     x, y = torch.from_numpy(images), torch.from_numpy(captions)
     parts = [torch.from_numpy(members) for members in folds.members()]
     weights = torch.from_numpy(np.ones((1, len(folds))) if trust is None else trust)  # one row holds for all folds
     moments = [[_moments(x, y, weight, part[weight[part] > 0]) for part in parts] for weight in weights]
-    models = [_canonical(_total(moments[fold % len(moments)], fold), options) for fold in range(len(parts))]
-
-    def encode(fold: int, members: np.ndarray) -> tuple[Tensor, Tensor]:
-        return models[fold].images(x[members]), models[fold].captions(y[members])
-
-    return encode
+    return Canonicals([_canonical(_total(moments[fold % len(moments)], fold), options) for fold in range(len(parts))])
 
 
 def _moments(x: Tensor, y: Tensor, weight: Tensor, members: Tensor, block: int = ROWS) -> tuple[Tensor, ...]:

@@ -13,10 +13,10 @@ from pairsift.detect.calibration import calibrate_sides, decoy_quantile
 from pairsift.detect.combination import combine_by_rate, combine_with_siblings
 from pairsift.detect.evidence import Evidence
 from pairsift.detect.folds import Folds, draw_swaps
+from pairsift.detect.judged_pairs import JudgedPairs, with_finite_vectors
 from pairsift.detect.judgement import (
     SHIPPED,
     Folding,
-    JudgedPairs,
     Judgement,
     Networks,
     Progress,
@@ -25,7 +25,6 @@ from pairsift.detect.judgement import (
     kinds_of,
     mean_judgement,
     silent,
-    with_finite_vectors,
 )
 from pairsift.detect.options import DetectOptions
 
@@ -63,7 +62,7 @@ def judge_near_mismatches(
     """
     judged, limits = with_finite_vectors(judged), options.near_mismatches
     foldings, judgements = judge_divisions(judged, seed, fold, networks, options, progress)
-    judgement = mean_judgement(judgements, judged)
+    judgement = mean_judgement(judgements, judged.verified, judged.group_of)
     joined, near = [], []
     for folding, first in zip(foldings, judgements, strict=True):
         kept = np.flatnonzero(first.probability >= limits.min_probability).astype(np.int64)
@@ -74,7 +73,7 @@ def judge_near_mismatches(
             return replace(judgement, near_auroc=None, counts_near=False)
         near.append(found)
         joined.append(join(first, found, kept, judged.in_train))
-    both = mean_judgement(joined, judged)
+    both = mean_judgement(joined, judged.verified, judged.group_of)
     auroc, high = (float(np.mean([getattr(one, name) for one in near])) for name in ("auroc", "high"))
     verdicts = options.verdicts
     counted = verdicts.are_met(auroc, high) and both.verdicts and both.below_near <= verdicts.max_below_near

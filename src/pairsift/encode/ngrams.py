@@ -24,7 +24,7 @@ LENGTHS = (1, 4)  # of n-grams, in characters
 BUCKETS = 2**15
 MAX_FITTED = 50_000  # maximum number of captions for the fit
 MAX_DIM = 256
-FITTED = 10_000  # `ngram_vectors` is fitted to 5,000 to 10,000 captions where there are more, evenly spaced
+FITTED = 10_000  # `fit_ngrams` fits to 5,000 to 10,000 captions where there are more, evenly spaced
 ROWS = 4096  # captions that are encoded at once
 EXACT = 1024  # up to so many captions, the decomposition is exact
 NEGLIGIBLE = 1e-4  # relative to the largest singular value
@@ -110,13 +110,18 @@ class NgramEncoder:
             raise InputError(f"{path}: holds no fitted n-grams ({message}); fit again") from None
 
 
-def ngram_vectors(captions: Sequence[str]) -> Floats:
-    """Return the vectors of captions by an encoder that is fitted to them, (n, at most 256) float32."""
-    encoder = NgramEncoder.build(captions[:: max(1, -(-len(captions) // FITTED))])
+def ngram_vectors(captions: Sequence[str], encoder: NgramEncoder | None = None) -> Floats:
+    """Return the vectors of captions by an encoder, or by one that is fitted to them, (n, at most 256) float32."""
+    encoder = encoder or fit_ngrams(captions)
     vectors = np.empty((len(captions), encoder.dim), np.float32)
     for start in range(0, len(captions), ROWS):
         vectors[start : start + ROWS] = encoder.encode(list(captions[start : start + ROWS]))
     return vectors
+
+
+def fit_ngrams(captions: Sequence[str]) -> NgramEncoder:
+    """Fit an encoder to captions, or to 5,000 to 10,000 of them where there are more, evenly spaced."""
+    return NgramEncoder.build(captions[:: max(1, -(-len(captions) // FITTED))])
 
 
 def _damped_counts(captions: Sequence[str], buckets: int) -> csr_matrix:

@@ -15,7 +15,7 @@ from torch import Tensor
 from pairsift.arrays import Ints, Reals
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast, memory_evidence
 from pairsift.detect.folds import Folds, copy_of
-from pairsift.detect.judgement import JudgedPairs
+from pairsift.detect.judged_pairs import JudgedPairs
 from pairsift.detect.options import DetectOptions
 from pairsift.encode.features import Features, Items
 from pairsift.errors import writing

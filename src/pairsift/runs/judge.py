@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints, text_numbers
 from pairsift.detect.folds import make_folds
-from pairsift.detect.judgement import JudgedPairs, Judgement, Networks, judge_pairs
+from pairsift.detect.judged_pairs import JudgedPairs, PairVectors
+from pairsift.detect.judgement import Judgement, Networks, judge_pairs
 from pairsift.detect.near_mismatches import judge_near_mismatches
 from pairsift.encode.features import Features
 from pairsift.errors import InputError
@@ -66,7 +67,7 @@ class Judge:
         rows = self.pairs.images()
         image_rows = np.searchsorted(rows, self.pairs.image_of[self.ids]).astype(np.int64)
         captions = rows_of(self.vectors.captions, self.ids)
-        judged = JudgedPairs.make(
+        vectors = PairVectors(
             rows_of(self.vectors.images, rows),
             captions,
             image_rows,
@@ -74,8 +75,8 @@ class Judge:
             np.asarray(self.pairs.split[self.ids] == "train"),
             self.vectors.ngrams,
             prepared.aligned,
-            self.options,
         )
+        judged = JudgedPairs.make(vectors, self.options)
         self.judged = replace(judged, image_of=rows[judged.image_of])
         self.rows, self.image_rows = rows, image_rows
         self.near_by = captions if config.data.mismatches == "near" else None

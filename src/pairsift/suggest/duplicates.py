@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 from scipy.stats import binom
 
-from pairsift.arrays import Bools, Floats, Ints, unit_rows
+from pairsift.arrays import Bools, Floats, Ints, equal_numbers, unit_rows
 
 BLOCK = 1024  # rows that are compared each with each
 NEAREST = 16  # number of earlier rows that a row of a later block is compared with
@@ -145,17 +145,14 @@ class _Letters(dict[int, str]):
         return self.setdefault(code, letter if unicodedata.category(letter)[0] in "LNM" else " ")
 
 
-def word_numbers(captions: Sequence[str]) -> Ints:
+def word_numbers(captions: Iterable[str]) -> Ints:
     """Return a number for each caption, the same for captions of the same words, (n,).
 
     Case, punctuation and spaces do not count. `pairsift.arrays.text_numbers` tells captions apart by punctuation.
     """
-    number: dict[str, int] = {}
-    numbers, letters = np.empty(len(captions), np.int64), _Letters()
-    for place, text in enumerate(captions):
-        words = " ".join(text.casefold().translate(letters).split()) or text  # of emoji, no word is left
-        numbers[place] = number.setdefault(words, len(number))
-    return numbers
+    letters = _Letters()
+    # Of emoji, no word is left.
+    return equal_numbers(" ".join(text.casefold().translate(letters).split()) or text for text in captions)
 
 
 def repeated(group: Ints, item: Ints) -> Ints:
