@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from pairsift.detect import judgement
+from pairsift.detect import judged_pairs
 from pairsift.encode import ngrams
 from pairsift.files import replacing
 from pairsift.runs import judge
 
 # Functions whose results follow from their arguments and the length of n-grams' vectors, with where they are looked up.
-PURE = ((judge, "judge_pairs"), (judgement, "principal"), (ngrams.NgramEncoder, "build"))
+PURE = ((judge, "judge_pairs"), (judged_pairs.Reduction, "fit"), (ngrams.NgramEncoder, "build"))
 
 
 def remembered(function, folder):

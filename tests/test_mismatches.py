@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils import estimator_checks
 
 import pairsift
-from pairsift import InputError, MismatchDetector, find_mismatches
+from pairsift import InputError, MismatchDetector, find_mismatches, mismatches
 from pairsift.mismatches import VectorPairs
 
 
@@ -69,6 +69,42 @@ def test_new_pairs_are_scored_beside_the_first(found):
     assert moved.match_probability.mean() < 0.3
     sources = [pair for pair in moved.to_arrow()["suggested_from_pair"].to_pylist() if pair is not None]
     assert all(pair < 200 for pair in sources)
+
+
+@pytest.mark.slow
+def test_many_pairs_are_judged_by_what_was_learned_from_some(monkeypatch, tmp_path):
+    images, captions, source, image_of = planted(1800, per=3)
+    texts = [f"caption {i}" for i in source]
+    whole = find_mismatches(images, captions, texts)
+    monkeypatch.setattr(mismatches, "LEARNED", 600)
+    mapped = [KINDS["memory-mapped"](side, tmp_path) for side in (images, captions)]
+    result = find_mismatches(*mapped, pa.chunked_array([texts]))
+    judge = result.judge
+    assert len(judge.learned) <= 600 < len(judge.rest) and len(judge.evidence) > 1
+    assert not np.isin(image_of[judge.learned], image_of[judge.rest]).any()  # all pairs of an image are together
+    assert np.sort(np.concatenate([judge.learned, judge.rest])).tolist() == list(range(1800))
+    wrong = source != np.arange(1800)
+    assert (result.is_mismatch == wrong).mean() > 0.95 and (result.is_mismatch == whole.is_mismatch).mean() > 0.97
+    assert result.rate == pytest.approx(whole.rate, abs=0.05)
+    worst = result.suspects(30).to_pydict()
+    right = [
+        source[pair] == other for other, pair in zip(worst["pair"], worst["suggested_from_pair"], strict=True) if pair
+    ]
+    assert len(right) >= 5 and np.mean(right) > 0.7
+    asked = np.flatnonzero(~wrong)[:150]
+    noise = 0.05 * np.random.default_rng(1).normal(size=(150, 24)).astype(np.float32)
+    scored = result.score(images[asked] + noise, np.roll(captions[asked], 30, 0), [f"new {i}" for i in range(150)])
+    assert scored.is_mismatch.mean() > 0.9 and scored.rate > 0.8
+
+
+def test_an_image_of_many_pairs_is_not_kept_together(monkeypatch):
+    monkeypatch.setattr(mismatches, "LEARNED", 100)
+    monkeypatch.setattr(mismatches, "LARGE_IMAGE", 20)
+    image_of = np.concatenate([np.zeros(150, np.int64), np.arange(1, 101)])
+    learned, rest = mismatches._learned_rows(image_of, 0)
+    assert 80 <= len(learned) <= 100 and 20 < (image_of[learned] == 0).sum() < 80
+    parts = list(mismatches.shards(image_of, rest))
+    assert (np.concatenate(parts) == rest).all() and max(map(len, parts)) <= 120
 
 
 KINDS = {

@@ -146,6 +146,7 @@ class VectorJudge:
     """
 
     def __init__(self, pairs: VectorPairs, seed: int) -> None:
+        self.pairs, self.seed = pairs, seed
         self.learned, self.rest = _learned_rows(pairs.image_of, seed)
         known = pairs.subset(self.learned) if len(self.rest) else pairs
         self.ngrams = None if known.texts is None else fit_ngrams(known.texts_at(np.arange(len(known))))
@@ -164,10 +165,18 @@ class VectorJudge:
         judgement = self.judge.judgement(self.evidence)
         return judgement.subset(order) if len(self.rest) else judgement
 
-    def judgement_of(self, new: Sequence[PairEvidence]) -> Judgement:
-        """Return the judgement about new pairs, beside these."""
-        judgement = self.judge.judgement([*self.evidence, *new])
-        return judgement.subset(np.arange(len(self.learned) + len(self.rest), len(judgement.probability)))
+    def judgement_of(self, new: VectorPairs) -> Judgement:
+        """Return the judgement about new pairs, beside these.
+
+        Where there are at most 50,000 pairs together, a judge learns from all: few pairs say little of others.
+        """
+        known = len(self.pairs)
+        if known + len(new) <= LEARNED:
+            judgement = VectorJudge(self.pairs.followed_by(new), self.seed).judgement()
+        else:
+            parts = [self.evidence_of(new.subset(rows)) for rows in shards(new.image_of, np.arange(len(new)))]
+            judgement = self.judge.judgement([*self.evidence, *parts])
+        return judgement.subset(np.arange(known, known + len(new)))
 
     def _vectors(self, pairs: VectorPairs, keys: list[Hashable]) -> PairVectors:
         other = len(self.text_of_key)
@@ -306,7 +315,7 @@ class Mismatches:
     ) -> Mismatches:
         """Judge new pairs beside these, by models that saw none of them in training.
 
-        The new pairs may have another rate of mismatches. Nothing is learned from them.
+        The new pairs may have another rate of mismatches. Beyond 50,000 pairs together, nothing is learned from them.
 
         Args:
             image_vectors: Vector of each new pair's image, (m, d), by the same encoder.
@@ -331,8 +340,7 @@ class Mismatches:
         if (new.texts is None) != (known.pairs.texts is None):
             raise InputError("give captions with the new pairs where they were given before, and only there")
         new = replace(new, train=np.zeros(len(new), np.bool_))
-        parts = [self.judge.evidence_of(new.subset(rows)) for rows in shards(new.image_of, np.arange(len(new)))]
-        return Mismatches(new, self.judge.judgement_of(parts), self.seed, self.judge, known)
+        return Mismatches(new, self.judge.judgement_of(new), self.seed, self.judge, known)
 
     def _vague(self) -> Bools:
         """Return whether each pair's caption is one that says too little, beside all known pairs."""
