@@ -113,6 +113,14 @@ def test_others_that_are_no_training_pairs_have_a_rate_of_their_own(siblings):
     assert (judgement.probability[len(pairs) :] > 0.5).all()
 
 
+def test_vectors_of_few_bits_are_judged_by_all_folds(siblings):
+    judge, _, _ = siblings
+    new, _ = drawn(400, seed=9)
+    found = judge.evidence(replace(new, images=new.images.astype(np.float16).astype(np.float32)))
+    count = np.bincount(found.fold, minlength=len(judge.divisions[0].models.linear.models))
+    assert count.min() > 0.5 * count.mean()
+
+
 def test_a_near_duplicate_is_judged_without_its_twin(siblings):
     judge, pairs, _ = siblings
     images, rows = np.arange(60), np.flatnonzero(pairs.image_of < 60)

@@ -117,7 +117,7 @@ class PairJudge:
                 image should be among them, since its other captions count.
         """
         judged = with_finite_vectors(self._beside(pairs))
-        key = (fingerprints(pairs.images)[pairs.image_of] >> np.uint64(1)).astype(np.int64)
+        key = (fingerprints(pairs.images)[pairs.image_of] >> np.uint64(32)).astype(np.int64)  # low bits may be alike
         combined, placeholders, folds = [], [], []
         detectors: dict[str, list[Reals]] = {}
         with with_few_threads(len(pairs)):
