@@ -88,7 +88,9 @@ def test_many_pairs_are_judged_by_what_was_learned_from_some(monkeypatch, tmp_pa
     assert result.rate == pytest.approx(whole.rate, abs=0.05)
     worst = result.suspects(30).to_pydict()
     right = [
-        source[pair] == other for other, pair in zip(worst["pair"], worst["suggested_from_pair"], strict=True) if pair
+        image_of[source[other]] == image_of[pair]
+        for pair, other in zip(worst["pair"], worst["suggested_from_pair"], strict=True)
+        if other is not None
     ]
     assert len(right) >= 5 and np.mean(right) > 0.7
     asked = np.flatnonzero(~wrong)[:150]

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 from sklearn.base import BaseEstimator
 
-from pairsift.arrays import Bools, Ints, Reals, equal_numbers, first_numbers, spelling
+from pairsift.arrays import Array, Bools, Ints, Reals, equal_numbers, first_numbers, spelling
 from pairsift.detect import DetectOptions, Judgement
 from pairsift.detect.caveats import Caveat, judgement_caveats
 from pairsift.detect.folds import fingerprints, pair_counts
@@ -22,6 +23,7 @@ from pairsift.encode.features import Features, Table
 from pairsift.encode.ngrams import fit_ngrams, ngram_vectors
 from pairsift.errors import InputError
 from pairsift.match.two_tower import LINEAR, TwoTower
+from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.gallery import Gallery
 from pairsift.suggest.duplicates import vague_captions, word_numbers
 from pairsift.suggest.suggest import GalleryPairs, suggest
@@ -30,8 +32,12 @@ from pairsift.vector_pairs import VectorPairs, mask_of
 SHIPPED = DetectOptions()
 LEARNED = 50_000  # most pairs that a judge learns from
 LARGE_IMAGE = 500  # an image with more pairs is not kept together
-REQUESTED = 10_000  # pairs that get suggestions at once, where there are more than 50,000 pairs
-BELIEVED = 20_000  # pairs that are not mismatched among those whose captions are suggested then
+# Of more than 50,000 pairs:
+REQUESTED = 1_000  # pairs that get suggestions at once
+SEARCHED = 1_000_000  # captions that the nearest to an image are sought among
+NEAREST = 10  # captions that may be suggested for each of these images
+REFERENCES = 5_000  # pairs that images and captions are compared with, to judge what fits
+ROWS = 8192  # captions that are sought among at once
 
 
 def find_mismatches(
@@ -290,7 +296,7 @@ class Mismatches:
         where no caption fits. Where the captions are known, also `caption` and `suggested_caption`. After `score`,
         pairs are numbered among the new ones, and a suggestion comes from a pair that was there before.
 
-        Of more than 50,000 pairs, captions are suggested from 50,000, mismatched ones first.
+        Of more than 50,000 pairs, captions are suggested from those nearest to the images among 1,000,000.
         """
         return self._table(np.arange(len(self)))
 
@@ -400,36 +406,68 @@ class Mismatches:
 
     def _suggest(self, requested: Ints) -> tuple[Ints, Reals]:
         """Return the pair whose caption is suggested for each of these flagged pairs, and its probability."""
-        pool = self._pool if self.known is None else self.known._pool
+        before, asked = self if self.known is None else self.known, self.pairs.subset(requested)
+        matcher, some, rows = before._matcher, before._references, before._pool(asked)
         if self.known is None:
-            rows = np.union1d(pool, requested)
+            rows = np.union1d(rows, requested)
             pairs, probability, wanted = self.pairs.subset(rows), self.match_probability[rows], np.isin(rows, requested)
         else:
-            rows = pool
-            pairs = self.known.pairs.subset(rows).followed_by(self.pairs.subset(requested))
-            probability = np.concatenate([self.known.match_probability[rows], self.match_probability[requested]])
+            pairs = before.pairs.subset(rows).followed_by(asked)
+            probability = np.concatenate([before.match_probability[rows], self.match_probability[requested]])
             wanted = np.arange(len(pairs)) >= len(rows)
-        sizes = pairs.images.shape[1], pairs.captions.shape[1]
-        matcher = TwoTower(*sizes, LINEAR, pairs.aligned).eval()
-        if not pairs.aligned:
-            matcher.start_linear(pairs.images, pairs.captions, probability, SHIPPED)
         images, keys = pairs.image_vectors(), pairs.caption_keys()
         features = Features(Table(images), Table(pairs.captions))
         gallery = Gallery.encode([matcher], features, np.arange(len(images)), np.arange(len(pairs)))
         words = equal_numbers(keys) if pairs.texts is None else word_numbers(keys)
-        found = suggest(
-            gallery, GalleryPairs(pairs.image_of, words, probability, probability >= 0.5), wanted, self.seed
-        )
+        known = GalleryPairs(pairs.image_of, words, probability, probability >= 0.5)
+        references = None if some is None else np.searchsorted(rows, some)
+        found = suggest(gallery, known, wanted, self.seed, references=references)
         captions, chance = found.captions[:, 0], found.caption_probability[:, 0]
         fits = found.fits & (captions >= 0) & (captions < len(rows))
         return np.where(fits, rows[np.where(fits, captions, 0)], -1), np.where(fits, chance, np.nan)
 
     @cached_property
-    def _pool(self) -> Ints:
-        """The pairs whose captions may be suggested: all, or of many some mismatched ones and some of the others."""
+    def _matcher(self) -> TwoTower:
+        """The linear model of the pairs that were learned from, or the cosine where encoders share a space."""
+        rows, pairs = self.judge.learned, self.pairs
+        matcher = TwoTower(pairs.images.shape[1], pairs.captions.shape[1], LINEAR, pairs.aligned).eval()
+        if not pairs.aligned:
+            images, captions = (np.asarray(side[rows], np.float32) for side in (pairs.images, pairs.captions))
+            matcher.start_linear(images, captions, self.match_probability[rows], SHIPPED)
+        return matcher
+
+    @cached_property
+    def _references(self) -> Ints | None:
+        """The pairs that stand for all others where captions are suggested, ascending; None where all are there.
+
+        They are not flagged: the image that a flagged caption belongs to would count against it.
+        """
         if len(self) <= LEARNED:
+            return None
+        rng, matching = np.random.default_rng((self.seed, 20)), np.flatnonzero(~self.is_mismatch)
+        return np.sort(rng.permutation(matching)[:REFERENCES])
+
+    def _pool(self, asked: VectorPairs) -> Ints:
+        """Return the pairs whose captions may be suggested for the images of some pairs, ascending.
+
+        These are all pairs, or of many those whose captions are nearest to the images, and the references.
+        """
+        if self._references is None:
             return np.arange(len(self))
-        rng = np.random.default_rng((self.seed, 20))
-        flagged = rng.permutation(self._worst)[: LEARNED - BELIEVED]
-        others = rng.permutation(np.flatnonzero(~self.is_mismatch))[: LEARNED - len(flagged)]
-        return np.sort(np.concatenate([flagged, others]))
+        # Flagged or not: whether the nearest are flagged more often than others says whether they are right.
+        searched = np.sort(np.random.default_rng((self.seed, 21)).permutation(len(self))[:SEARCHED])
+        images = self._codes(asked.images, np.arange(len(asked)), texts=False)
+        near, cosines = np.zeros((len(asked), 0), np.int64), torch.zeros(len(asked), 0)
+        for start in range(0, len(searched), ROWS):
+            rows = searched[start : start + ROWS]
+            found = images @ self._codes(self.pairs.captions, rows, texts=True).T
+            near = np.concatenate([near, np.broadcast_to(rows, found.shape)], 1)
+            cosines, place = torch.cat([cosines, found], 1).topk(min(NEAREST, near.shape[1]), 1)
+            near = np.take_along_axis(near, place.numpy(), 1)
+        return np.union1d(self._references, near)
+
+    def _codes(self, vectors: Array, rows: Ints, texts: bool) -> torch.Tensor:
+        """Return the vectors of images or of captions in the space of the matcher, (len(rows), d)."""
+        return Bank.encode_table(
+            self._matcher, Table(np.asarray(vectors[rows], np.float32)), np.arange(len(rows)), texts, 0
+        ).vectors

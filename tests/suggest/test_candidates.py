@@ -30,6 +30,23 @@ def test_a_given_similarity_of_the_pairs_stands_for_that_of_their_codes(monkeypa
 
 
 @pytest.mark.parametrize("chunk", [3, 256])
+def test_references_stand_for_a_collection_that_is_not_there(monkeypatch, chunk):
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    gallery, references = make_gallery(7, OWNER), np.array([1, 2, 5, 8])
+    sums, s = evidence_sums(gallery, OWNER, 0, references=references), scaled(gallery)
+    for image in range(7):
+        others = [math.exp(s[image, caption]) for caption in references if OWNER[caption] != image]
+        assert sums.images[image] == pytest.approx(math.log(sum(others)), abs=1e-4)
+    for caption, own in enumerate(OWNER):
+        others = [math.exp(s[image, caption]) for image in (0, 1, 2, 6) if image != own]
+        assert sums.captions[caption] == pytest.approx(math.log(sum(others)), abs=1e-4)
+        of_pair = s[own, caption] - (sums.images[own] + sums.captions[caption]) / 2
+        assert sums.evidence()[caption] == pytest.approx(of_pair, abs=1e-4)
+    given = evidence_sums(gallery, OWNER, 0, own=np.full(10, 0.25), references=references)
+    assert given.pairs == pytest.approx(0.25 * gallery.scale())
+
+
+@pytest.mark.parametrize("chunk", [3, 256])
 @pytest.mark.parametrize("k", [1, 4, 30])
 def test_candidates_are_the_best_of_all(monkeypatch, chunk, k):
     monkeypatch.setattr(module, "CHUNK", chunk)

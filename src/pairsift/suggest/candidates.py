@@ -60,7 +60,14 @@ class Sums:
         return np.asarray(similarity - self.images[images] - self.captions[captions])
 
 
-def evidence_sums(gallery: Gallery, owner: Ints, seed: int, sample: int = SAMPLE, own: Reals | None = None) -> Sums:
+def evidence_sums(
+    gallery: Gallery,
+    owner: Ints,
+    seed: int,
+    sample: int = SAMPLE,
+    own: Reals | None = None,
+    references: Ints | None = None,
+) -> Sums:
     """Return the terms of the evidence over the whole gallery, or over a sample where the matcher does not factorise.
 
     Args:
@@ -70,7 +77,12 @@ def evidence_sums(gallery: Gallery, owner: Ints, seed: int, sample: int = SAMPLE
         sample: Number of sampled images, which is also the number of sampled captions.
         own: Similarity of every caption with its image, (n_texts,), where the gallery factorises; by default,
             from their codes.
+        references: Matching captions that stand, with their images, for a collection of which the gallery holds what is
+            near to some images, (r,). The sums are then over them alone, without a caption's own image, and without an
+            image's own captions, since the images of mismatched captions are not there.
     """
+    if references is not None:
+        return _reference_sums(gallery, owner, references, own)
     if gallery.factorises:
         return _all_sums(gallery, owner, own)
     rng, n_images = np.random.default_rng(seed), len(gallery.images[0])
@@ -192,6 +204,23 @@ def _all_sums(gallery: Gallery, owner: Ints, own: Reals | None) -> Sums:
         rows = torch.logaddexp(rows, block.logsumexp(1).double())
     images = rows.numpy()
     return Sums(pairs, np.logaddexp(pairs, images[owner]), images, columns, images, columns)
+
+
+def _reference_sums(gallery: Gallery, owner: Ints, references: Ints, own: Reals | None) -> Sums:
+    """Compute the sums over these captions and their images, without those of the same pair."""
+    scale, n_images = gallery.scale(), len(gallery.images[0])
+    own = gallery.pairs(owner, np.arange(len(owner))).astype(np.float64) if own is None else own
+    pairs = own * scale
+    images, columns, rows = np.unique(owner[references]), np.zeros(len(owner)), np.zeros(n_images)
+    for chunk in _chunks(np.arange(len(owner)), len(images)):
+        given = torch.from_numpy(images[:, None] == owner[chunk])
+        block = torch.from_numpy(gallery.coarse(images, chunk)) * scale
+        columns[chunk] = block.masked_fill(given, -torch.inf).logsumexp(0).numpy()
+    for chunk in _chunks(np.arange(n_images), len(references)):
+        given = torch.from_numpy(chunk[:, None] == owner[references])
+        block = torch.from_numpy(gallery.coarse(chunk, references)) * scale
+        rows[chunk] = block.masked_fill(given, -torch.inf).logsumexp(1).numpy()
+    return Sums(pairs, rows[owner], rows, columns, rows, columns)
 
 
 def _sampled_sums(gallery: Gallery, owner: Ints, images: Ints, captions: Ints) -> Sums:

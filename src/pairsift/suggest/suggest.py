@@ -74,6 +74,7 @@ def suggest(
     sample: int = SAMPLE,
     shortlist: int = SHORTLIST,
     caption_weight: float = SiblingOptions.weight,
+    references: Ints | None = None,
 ) -> Suggestions:
     """Return what would fit these pairs better than what they are given with.
 
@@ -90,13 +91,14 @@ def suggest(
         sample: Number of reference images and captions, where the matcher does not factorise.
         shortlist: Number of captions that are compared with an image then, and of images with a caption.
         caption_weight: Weight of a caption that surely matches, beside the image that it is joined with.
+        references: Captions that stand for a collection of which the gallery holds a part (`evidence_sums`), (r,).
     """
     places = np.flatnonzero(requested).astype(np.int64)
     if not len(places) or not pairs.believed.any():
         none, zero = np.full((len(places), 1), -1, np.int64), np.zeros((len(places), 1))
         return Suggestions(places, none, zero, none, zero, np.zeros(len(places), np.bool_))
     gallery, own = _with_captions(gallery, pairs, requested, caption_weight)
-    sums = evidence_sums(gallery, pairs.owner, seed, sample, own)
+    sums = evidence_sums(gallery, pairs.owner, seed, sample, own, references)
     owners, place = np.unique(pairs.owner[places], return_inverse=True)
     captions, information = best_captions(gallery, pairs.owner, sums, owners, CANDIDATES, shortlist)
     captions, information = captions[place], information[place]
