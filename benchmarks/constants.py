@@ -83,7 +83,7 @@ def measure(kind: str, collection: str, noise: float, seed: int, data: Path, cac
 def costs(judged: JudgedPairs, wrong: np.ndarray, seed: int, options: DetectOptions) -> Row:
     """Return 1 - AUROC and the error of the rate, by one division into five folds."""
     folding = Folding(make_folds(judged.group_of, 5, seed), seed, 0)
-    [judgement] = judge_foldings(judged, [folding], options)
+    [(judgement, _)] = judge_foldings(judged, [folding], options)
     auroc = float(roc_auc_score(wrong, -judgement.probability)) if wrong.any() else None
     return {"missed": auroc and 1 - auroc, "error": abs(judgement.rate - float(wrong.mean()))}
 

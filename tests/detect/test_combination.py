@@ -179,7 +179,7 @@ def test_siblings_do_not_blur_the_two_sides(seed):
         return torch.from_numpy(images), torch.from_numpy(texts)
 
     kinds = {"first": weak(), "second": weak()}
-    evidence = combine_with_siblings(folds, kinds, {"first": codes}, in_train, seed, OPTIONS)
+    evidence, *_ = combine_with_siblings(folds, kinds, {"first": codes}, in_train, seed, OPTIONS)
     calibration, group = calibrate_sides(evidence, in_train, seed, 0, OPTIONS.calibration)
     assert "first_siblings" in kinds and group == 1
     assert calibration.rates[0] < 0.05 and abs(calibration.rates[1] - SHARE) < 0.1

@@ -158,7 +158,7 @@ def test_pairs_outside_train_without_swaps_of_their_own_are_judged_with_the_othe
     }
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        evidence = combine_by_rate(folds, kinds, in_train, 0, LIGHT)
+        evidence, _ = combine_by_rate(folds, kinds, in_train, 0, LIGHT)
     assert len(evidence.decoys) == 300 and np.isfinite(evidence.pairs).all()
     assert evidence.pairs[~in_train].mean() == pytest.approx(evidence.pairs[in_train & ~wrong].mean(), rel=0.1)
 

@@ -161,7 +161,7 @@ def test_being_told_whom_to_believe_helps_where_most_pairs_are_mismatched():
         trust = trust_without_folds(judged, fold, seed, 300, LIGHT)
         for found, known in ((told, trust), (alone, None)):
             found.append(
-                roc_auc_score(matched, judge_foldings(judged, [Folding(fold, seed, 0, known)], LIGHT)[0].probability)
+                roc_auc_score(matched, judge_foldings(judged, [Folding(fold, seed, 0, known)], LIGHT)[0][0].probability)
             )
     assert np.mean(told) > np.mean(alone) + 0.01
 
@@ -179,7 +179,7 @@ def test_few_pairs_are_divided_several_times():
     options = LIGHT.changed({"folds": {"averaged_pairs": OPTIONS.folds.averaged_pairs}})
     judged, matched = planted(150, 1, 0.3)
     judgement = judge_pairs(judged, 0, options=options)
-    divided = judge_divisions(judged, 0, options=options)[1]
+    divided = [judgement for judgement, _ in judge_divisions(judged, 0, options=options)[1]]
     assert len(divided) == 5 and (divided[0].fold != divided[1].fold).any()
     assert judgement.probability == pytest.approx(np.mean([one.probability for one in divided], 0))
     assert judgement.rate == pytest.approx(np.mean([one.rate for one in divided]))
@@ -225,7 +225,7 @@ def test_siblings_are_weighed_apart_where_training_pairs_alone_are_mismatched():
     images = np.where(seen[:, None], dirty.images, clean.images)
     judged = replace(dirty, images=images, captions=captions.astype(np.float32), in_train=seen)
     matched = np.where(seen, first, second)
-    judgement = judge_foldings(judged, [Folding(make_folds(judged.group_of, 5, 0), 0, 8)], LIGHT)[0]
+    [(judgement, _)] = judge_foldings(judged, [Folding(make_folds(judged.group_of, 5, 0), 0, 8)], LIGHT)
     assert judgement.rate == pytest.approx(1 - matched[seen].mean(), abs=0.08)
     assert judgement.rate_outside_train is not None and judgement.rate_outside_train < 0.05
     found = roc_auc_score(matched[seen], judgement.probability[seen])

@@ -86,6 +86,15 @@ def test_evidence_does_not_depend_on_the_pairs_that_are_asked_beside(siblings):
     assert len(np.unique(in_parts.group)) == len(np.unique(judged.group)) == 150 + 90
 
 
+def test_siblings_with_a_placeholder_count_alike_in_every_part():
+    pairs, _ = drawn(300, 3, 0.1, seed=10, vague=0.2)
+    judge, new = PairJudge.fit(pairs, 0, LIGHT), drawn(60, 3, 0.1, seed=11, vague=0.2)[0]
+    whole = judge.evidence(new)
+    assert judge.divisions[0].rounds and (whole.placeholder >= 0).any()
+    parts = [judge.evidence(part(new, images)) for images in np.array_split(np.arange(60), 20)]
+    assert np.concatenate([one.combined for one in parts], 1) == pytest.approx(whole.combined, rel=1e-4, abs=1e-4)
+
+
 def test_a_judge_in_another_process_finds_the_same(siblings):
     judge, _, _ = siblings
     new, _ = drawn(40, 3, seed=3)

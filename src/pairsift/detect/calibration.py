@@ -244,20 +244,9 @@ class Calibration:
     auroc: float
     density: Density | None = None
 
-    def of_pairs(self, evidence: Reals, group: Ints, placeholder: Ints) -> Reals:
-        """Return the match probability of other pairs, (n,), by their evidence, groups and placeholders.
-
-        Args:
-            evidence: Their evidence, (n,).
-            group: Their groups, (n,).
-            placeholder: Number of the placeholder of each, -1 for none, (n,); empty where there is none.
-        """
-        if self.density is None:
-            return np.ones(len(evidence))
-        found = self.density.probability(evidence, group)
-        return (
-            found if not len(placeholder) else np.where(placeholder < 0, found, 1 / (pair_counts(placeholder + 1) + 2))
-        )
+    def of_pairs(self, evidence: Reals, group: Ints) -> Reals:
+        """Return the match probability of other pairs without placeholders by their evidence and groups, (n,) each."""
+        return np.ones(len(evidence)) if self.density is None else self.density.probability(evidence, group)
 
 
 def likeliest_shape(evidence: Evidence, options: CalibrationOptions, few: bool = False) -> Reals | None:

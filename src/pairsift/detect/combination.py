@@ -126,24 +126,6 @@ def odds_weights(given: Reals, decoys: Reals, rate: float = 0.0) -> Reals:
     return weights if weights.any() else np.full(given.shape[1], 1e-3)
 
 
-def combine_by_rate(
-    folds: Folds, kinds: Mapping[str, Evidence], in_train: Bools, seed: int, options: DetectOptions
-) -> Evidence:
-    """Combine kinds of evidence with a rate of 0, then again with the rate that this estimates.
-
-    Training pairs and others are combined apart where their rates differ and both have enough decoys. Placeholders are
-    set apart.
-
-    Args:
-        folds: The pairs, their folds and the decoys.
-        kinds: Kinds of evidence by their names.
-        in_train: Whether each pair is a training pair, (n,).
-        seed: Seed of the resampling.
-        options: Weights, rates and placeholders.
-    """
-    return fit_combination(folds, kinds, in_train, seed, options)[0]
-
-
 @dataclass(frozen=True)
 class Combination:
     """The weights of the kinds of evidence, for all pairs or apart for training pairs and others.
@@ -160,10 +142,24 @@ class Combination:
         return found if len(self.sides) == 1 else np.where(in_train, found, self.sides[0].combined(values, fold))
 
 
-def fit_combination(
+def combine_by_rate(
     folds: Folds, kinds: Mapping[str, Evidence], in_train: Bools, seed: int, options: DetectOptions
 ) -> tuple[Evidence, Combination]:
-    """Combine kinds of evidence as `combine_by_rate` does, and return the weights too."""
+    """Combine kinds of evidence with a rate of 0, then again with the rate that this estimates.
+
+    Training pairs and others are combined apart where their rates differ and both have enough decoys. Placeholders are
+    set apart.
+
+    Args:
+        folds: The pairs, their folds and the decoys.
+        kinds: Kinds of evidence by their names.
+        in_train: Whether each pair is a training pair, (n,).
+        seed: Seed of the resampling.
+        options: Weights, rates and placeholders.
+
+    Returns:
+        The combined evidence and the weights.
+    """
     evidence, limits = list(kinds.values()), options.combination
     first = set_placeholders_apart(folds, combine(folds, evidence, limits.max_decoys), options)
     calibration, group = calibrate_sides(first, in_train, seed, 0, options.calibration)
@@ -221,30 +217,6 @@ def _combine_sides(
     return folds, Evidence(pairs, decoys[used], near_decoys), (weights[0], weights[1])
 
 
-def combine_with_siblings(
-    folds: Folds,
-    kinds: dict[str, Evidence],
-    models: Mapping[str, PairEncoder],
-    in_train: Bools,
-    seed: int,
-    options: DetectOptions,
-) -> Evidence:
-    """Combine kinds of evidence, also of images joined with their other captions.
-
-    Siblings count by the match probability that follows from the evidence before, at first without siblings. They are
-    left out where whole images are mismatched together, placeholders apart, and where below 5% of the pairs have any.
-
-    Args:
-        folds: The pairs, their folds and the decoys.
-        kinds: Kinds of evidence by their names; kinds of `models` with siblings are added where they are used.
-        models: Encoders of the kinds whose images and captions share a space, by their names.
-        in_train: Whether each pair is a training pair, (n,).
-        seed: Seed of the references and of the resampling.
-        options: References, siblings, weights, rates and placeholders.
-    """
-    return fit_with_siblings(folds, kinds, models, in_train, seed, options)[0]
-
-
 @dataclass(frozen=True)
 class SiblingRound:
     """A combination with evidence of images joined with their other captions.
@@ -262,7 +234,7 @@ class SiblingRound:
     combination: Combination
 
 
-def fit_with_siblings(
+def combine_with_siblings(
     folds: Folds,
     kinds: dict[str, Evidence],
     models: Mapping[str, PairEncoder],
@@ -270,8 +242,23 @@ def fit_with_siblings(
     seed: int,
     options: DetectOptions,
 ) -> tuple[Evidence, Combination, list[SiblingRound]]:
-    """Combine kinds of evidence as `combine_with_siblings` does, and return the weights without and with siblings."""
-    evidence, first = fit_combination(folds, kinds, in_train, seed, options)
+    """Combine kinds of evidence, also of images joined with their other captions.
+
+    Siblings count by the match probability that follows from the evidence before, at first without siblings. They are
+    left out where whole images are mismatched together, placeholders apart, and where below 5% of the pairs have any.
+
+    Args:
+        folds: The pairs, their folds and the decoys.
+        kinds: Kinds of evidence by their names; kinds of `models` with siblings are added where they are used.
+        models: Encoders of the kinds whose images and captions share a space, by their names.
+        in_train: Whether each pair is a training pair, (n,).
+        seed: Seed of the references and of the resampling.
+        options: References, siblings, weights, rates and placeholders.
+
+    Returns:
+        The combined evidence, the weights without siblings, and the rounds with siblings.
+    """
+    evidence, first = combine_by_rate(folds, kinds, in_train, seed, options)
     rounds: list[SiblingRound] = []
     if (pair_counts(folds.image_of) > 1).mean() < options.siblings.min_share:
         return evidence, first, rounds
@@ -285,7 +272,7 @@ def fit_with_siblings(
         for name, encode in models.items():
             joined = sibling_encoder(encode, folds.image_of, probability, options.siblings.weight)
             kinds[f"{name}_siblings"] = contrast(folds, joined, seed, options)
-        evidence, combination = fit_combination(folds, kinds, in_train, seed, options)
+        evidence, combination = combine_by_rate(folds, kinds, in_train, seed, options)
         references = {name: kinds[f"{name}_siblings"].references for name in models}
         rounds.append(SiblingRound(calibration, group > 0, references, combination))
     return evidence, first, rounds

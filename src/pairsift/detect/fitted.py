@@ -100,6 +100,19 @@ class FittedDivision:
         by_text = np.where(np.isin(judged.text_of, of_texts), judged.text_of + self.images, -1)
         return np.where(np.isin(judged.image_of, of_images), judged.image_of, by_text)
 
+    def _probability(self, one: SiblingRound, combined: Reals, judged: JudgedPairs) -> Reals:
+        """Return the match probability of each pair by a round's calibration, (n,).
+
+        Pairs of a placeholder have the one of the pairs that were learned from (`with_placeholders`), so that it does
+        not depend on what is judged beside them.
+        """
+        found = one.calibration.of_pairs(combined, judged.in_train.astype(np.int64) * one.separate)
+        placeholder = self.placeholder_of(judged)
+        if not len(placeholder):
+            return found
+        learned = np.bincount(self.evidence.placeholder + 1, minlength=int(placeholder.max()) + 2)
+        return np.where(placeholder < 0, found, 1 / (learned[placeholder + 1] + 2))
+
     def evidence_of(self, judged: JudgedPairs, fold: Ints) -> tuple[Reals, dict[str, Reals]]:
         """Return the combined evidence of pairs, and that of each kind, (n,) each.
 
@@ -108,19 +121,14 @@ class FittedDivision:
                 groups, images and texts that were there.
             fold: Fold that judges each pair, (n,).
         """
-        group, scale, placeholder = (
-            judged.in_train.astype(np.int64),
-            self.options.contrast.scale,
-            self.placeholder_of(judged),
-        )
-        shared = self.models.shared(judged)
+        scale, shared = self.options.contrast.scale, self.models.shared(judged)
         values = {
             name: contrast_with(self.kinds[name].references, encode, fold, judged.group_of, scale)
             for name, encode in (shared | self.models.predicted(judged)).items()
         }
         combined = self.first.combined(np.stack([*values.values()], 1), fold, judged.in_train)
         for one in self.rounds:
-            probability = one.calibration.of_pairs(combined, group * one.separate, placeholder)
+            probability = self._probability(one, combined, judged)
             for name, encode in shared.items():
                 joined = sibling_encoder(encode, judged.image_of, probability, self.options.siblings.weight)
                 beside = one.references[name]

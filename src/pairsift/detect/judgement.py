@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
-from pairsift.detect.combination import combine, combine_with_siblings, fit_with_siblings
+from pairsift.detect.combination import combine, combine_with_siblings
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast
 from pairsift.detect.fitted import FittedDivision, Models
 from pairsift.detect.folds import Folds, make_folds
@@ -142,7 +142,7 @@ def judge_pairs(
     judged = with_finite_vectors(judged)
     with nullcontext() if networks else with_few_threads(len(judged)):
         _, judgements = judge_divisions(judged, seed, fold, networks, options, progress)
-    return mean_judgement(judgements, judged.verified, judged.group_of)
+    return mean_judgement([judgement for judgement, _ in judgements], judged.verified, judged.group_of)
 
 
 @contextmanager
@@ -188,21 +188,12 @@ def judge_divisions(
     networks: Networks | None = None,
     options: DetectOptions = SHIPPED,
     progress: Progress = silent,
-) -> tuple[list[Folding], list[Judgement]]:
-    """Divide the pairs into folds, once or up to five times, and judge them by each division, as `judge_pairs` does."""
-    foldings, fitted = fit_divisions(judged, seed, fold, networks, options, progress)
-    return foldings, [judgement for judgement, _ in fitted]
-
-
-def fit_divisions(
-    judged: JudgedPairs,
-    seed: int,
-    fold: Ints | None = None,
-    networks: Networks | None = None,
-    options: DetectOptions = SHIPPED,
-    progress: Progress = silent,
 ) -> tuple[list[Folding], list[tuple[Judgement, FittedDivision]]]:
-    """Judge the pairs by each division into folds as `judge_divisions` does, and return what was learned too."""
+    """Divide the pairs into folds, once or up to five times, and judge them by each division, as `judge_pairs` does.
+
+    Returns:
+        The divisions, and by division the judgement and what was learned.
+    """
     divisions = draw_divisions(judged, seed, options, fold)
     number = sum(int(fold_of.max()) + 1 for fold_of in divisions)
     foldings, resamples = [], options.calibration.resamples // len(divisions)
@@ -212,8 +203,8 @@ def fit_divisions(
             trust = trust_without_folds(judged, fold_of, seed + row, most, options, count)
             foldings.append(Folding(fold_of, seed + row, resamples, trust))
         if networks is None:
-            return foldings, fit_foldings(judged, foldings, options, count=count)
-    return foldings, fit_foldings(judged, foldings, options, networks)
+            return foldings, judge_foldings(judged, foldings, options, count=count)
+    return foldings, judge_foldings(judged, foldings, options, networks)
 
 
 def draw_divisions(judged: JudgedPairs, seed: int, options: DetectOptions, fold: Ints | None = None) -> list[Ints]:
@@ -285,7 +276,7 @@ def trust_without_folds(
             inner = make_folds(units, number, seed + 1)
             folds = Folds.make(part.image_of, part.group_of, part.text_of, inner, seed, decoys)
             kinds, models = kinds_of(part, folds, seed, options)
-            evidence = combine_with_siblings(folds, kinds, models, part.in_train, seed, options)
+            evidence, *_ = combine_with_siblings(folds, kinds, models, part.in_train, seed, options)
             calibration, _ = calibrate_sides(evidence, part.in_train, seed, 0, options.calibration)
             trust[held_out, rest] = with_verified(calibration.probability, part.verified)
         count(options.folds.inner_folds)
@@ -302,17 +293,6 @@ def _whole_images(rows: Ints, image_of: Ints, most: int, seed: int) -> Ints:
 
 
 def judge_foldings(
-    judged: JudgedPairs,
-    foldings: Sequence[Folding],
-    options: DetectOptions,
-    networks: Networks | None = None,
-    count: Callable[[int], object] = uncounted,
-) -> list[Judgement]:
-    """Return the judgement about the pairs by each division into folds; see `fit_foldings`."""
-    return [judgement for judgement, _ in fit_foldings(judged, foldings, options, networks, count)]
-
-
-def fit_foldings(
     judged: JudgedPairs,
     foldings: Sequence[Folding],
     options: DetectOptions,
@@ -346,8 +326,8 @@ def _judge(
 ) -> tuple[Judgement, FittedDivision]:
     seed, in_train = folding.seed, judged.in_train
     models = Models.fit(judged, folds, seed, options, folding.trust)
-    kinds, encoders = _kinds_by(models, judged, folds, seed, options, folding.trust, networks)
-    evidence, first, rounds = fit_with_siblings(folds, kinds, encoders, in_train, seed, options)
+    kinds, encoders = kinds_of(judged, folds, seed, options, folding.trust, networks, models)
+    evidence, first, rounds = combine_with_siblings(folds, kinds, encoders, in_train, seed, options)
     calibration, group = calibrate_sides(evidence, in_train, seed, folding.resamples, options.calibration)
     near = near_decoy_auroc(evidence, folds.near_decoy_images, calibration.probability)
     judgement = judgement_of(calibration, group, folding.fold, kinds, options.verdicts)
@@ -382,6 +362,7 @@ def kinds_of(
     options: DetectOptions,
     trust: Reals | None = None,
     networks: Networks | None = None,
+    models: Models | None = None,
 ) -> tuple[dict[str, Evidence], dict[str, PairEncoder]]:
     """Return the kinds of evidence from single captions, and the encoders of some of them, by name.
 
@@ -394,20 +375,9 @@ def kinds_of(
         options: References, linear model and neighbours.
         trust: Weight of each pair in the models without each fold, (folds, n); None trusts every pair.
         networks: Encoder by networks, as `judge_pairs` describes it.
+        models: The models, where they are fitted.
     """
-    models = Models.fit(judged, folds, seed, options, trust)
-    return _kinds_by(models, judged, folds, seed, options, trust, networks)
-
-
-def _kinds_by(
-    models: Models,
-    judged: JudgedPairs,
-    folds: Folds,
-    seed: int,
-    options: DetectOptions,
-    trust: Reals | None,
-    networks: Networks | None,
-) -> tuple[dict[str, Evidence], dict[str, PairEncoder]]:
+    models = models or Models.fit(judged, folds, seed, options, trust)
     shared = models.shared(judged)
     if networks is not None and trust is not None:
         shared["networks"] = networks(folds, trust)

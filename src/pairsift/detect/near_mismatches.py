@@ -61,7 +61,8 @@ def judge_near_mismatches(
         progress: Progress of the judgement beside captions of any images, as for `judge_pairs`.
     """
     judged, limits = with_finite_vectors(judged), options.near_mismatches
-    foldings, judgements = judge_divisions(judged, seed, fold, networks, options, progress)
+    foldings, judged_by = judge_divisions(judged, seed, fold, networks, options, progress)
+    judgements = [judgement for judgement, _ in judged_by]
     judgement = mean_judgement(judgements, judged.verified, judged.group_of)
     joined, near = [], []
     for folding, first in zip(foldings, judgements, strict=True):
@@ -104,7 +105,7 @@ def _judge_near(
     near = {"near_decoy_images": kept[swaps.decoy_images], "near_decoy_captions": kept[swaps.decoy_captions]}
     folds = replace(folds, **near, placeholder=judgement.placeholder)
     held_out, models = kinds_of(judged, folds, seed, options, folding.trust, networks)
-    first = combine_with_siblings(folds, held_out, models, judged.in_train, seed, options)
+    first, *_ = combine_with_siblings(folds, held_out, models, judged.in_train, seed, options)
     # The swaps that fit as well as the kept pairs.
     side = judged.in_train if judgement.rate_outside_train is not None else np.ones(len(judged), np.bool_)
     fitting = _fitting(first, kept, folds.near_decoy_images, side)
@@ -147,13 +148,13 @@ def _combine_matching(
     pair whose image it has, by the evidence before, first beside all swaps. This is repeated.
     """
     drawn = np.random.default_rng((seed, 17)).random(len(swaps.decoy_images))
-    evidence = combine_by_rate(swaps, kinds, in_train, seed, options)
+    evidence, _ = combine_by_rate(swaps, kinds, in_train, seed, options)
     for _ in range(options.near_mismatches.rounds):
         probability = calibrate_sides(evidence, in_train, seed, 0, options.calibration)[0].probability
         kept = drawn < probability[swaps.decoy_images]
         if not kept.any():
             break
-        evidence = combine_by_rate(*_only(swaps, kinds, kept), in_train, seed, options)
+        evidence, _ = combine_by_rate(*_only(swaps, kinds, kept), in_train, seed, options)
     return evidence
 
 

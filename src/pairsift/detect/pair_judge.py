@@ -18,7 +18,7 @@ from pairsift.detect.judgement import (
     Folding,
     Judgement,
     Progress,
-    fit_divisions,
+    judge_divisions,
     judgement_of,
     mean_judgement,
     silent,
@@ -89,7 +89,7 @@ class PairJudge:
         reduction = Reduction.fit(pairs, options.linear)
         judged = with_finite_vectors(JudgedPairs.make(pairs, options, reduction))
         with with_few_threads(len(pairs)):
-            foldings, fitted = fit_divisions(judged, seed, options=options, progress=progress)
+            foldings, fitted = judge_divisions(judged, seed, options=options, progress=progress)
         return PairJudge(pairs, judged, reduction, foldings, fitted, options)
 
     @cached_property
