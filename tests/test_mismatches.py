@@ -18,12 +18,12 @@ from pairsift import InputError, MismatchDetector, find_mismatches, mismatches
 from pairsift.mismatches import VectorPairs
 
 
-def planted(n=200, noise=0.3, seed=0, per=1):
+def planted(n=200, noise=0.3, seed=0, per=1, blur=0.3):
     """Vectors of images and captions that share a hidden vector, a share of the captions moved; who wrote each."""
     rng = np.random.default_rng(seed)
     image_of = np.repeat(np.arange(n // per), per)
     hidden = rng.normal(size=(n // per, 12))
-    images = hidden @ rng.normal(size=(12, 24)) + 0.3 * rng.normal(size=(n // per, 24))
+    images = hidden @ rng.normal(size=(12, 24)) + blur * rng.normal(size=(n // per, 24))
     own = hidden[image_of] @ rng.normal(size=(12, 16)) + 0.3 * rng.normal(size=(n, 16))
     source, moved = np.arange(n), rng.permutation(n)[: round(noise * n)]
     source[moved] = np.roll(moved, 1)
@@ -97,6 +97,21 @@ def test_many_pairs_are_judged_by_what_was_learned_from_some(monkeypatch, tmp_pa
     noise = 0.05 * np.random.default_rng(1).normal(size=(150, 24)).astype(np.float32)
     scored = result.score(images[asked] + noise, np.roll(captions[asked], 30, 0), [f"new {i}" for i in range(150)])
     assert scored.is_mismatch.mean() > 0.9 and scored.rate > 0.8
+
+
+@pytest.mark.slow
+def test_other_captions_of_an_image_help_to_find_its_own_among_many(monkeypatch):
+    images, captions, source, image_of = planted(1800, per=3, blur=4.0)
+
+    def right():
+        worst = find_mismatches(images, captions, image_ids=image_of).suspects(300).to_pydict()
+        pairs = zip(worst["pair"], worst["suggested_from_pair"], strict=True)
+        return sum(other is not None and image_of[source[other]] == image_of[pair] for pair, other in pairs)
+
+    whole = right()
+    for name, value in {"LEARNED": 900, "REFERENCES": 100, "NEAREST": 5, "REQUESTED": 100}.items():
+        monkeypatch.setattr(mismatches, name, value)
+    assert whole > 200 and right() > 0.9 * whole
 
 
 def test_an_image_of_many_pairs_is_not_kept_together(monkeypatch):

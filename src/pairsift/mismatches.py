@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 from sklearn.base import BaseEstimator
 
-from pairsift.arrays import Array, Bools, Ints, Reals, equal_numbers, first_numbers, spelling
+from pairsift.arrays import Bools, Floats, Ints, Reals, equal_numbers, first_numbers, spelling
 from pairsift.detect import DetectOptions, Judgement
 from pairsift.detect.caveats import Caveat, judgement_caveats
 from pairsift.detect.folds import fingerprints, pair_counts
@@ -23,7 +23,6 @@ from pairsift.encode.features import Features, Table
 from pairsift.encode.ngrams import fit_ngrams, ngram_vectors
 from pairsift.errors import InputError
 from pairsift.match.two_tower import LINEAR, TwoTower
-from pairsift.retrieve.bank import Bank
 from pairsift.retrieve.gallery import Gallery
 from pairsift.suggest.duplicates import vague_captions, word_numbers
 from pairsift.suggest.suggest import GalleryPairs, suggest
@@ -34,8 +33,9 @@ LEARNED = 50_000  # most pairs that a judge learns from
 LARGE_IMAGE = 500  # an image with more pairs is not kept together
 # Of more than 50,000 pairs:
 REQUESTED = 1_000  # pairs that get suggestions at once
-SEARCHED = 1_000_000  # captions that the nearest to an image are sought among
-NEAREST = 10  # captions that may be suggested for each of these images
+SEARCHED = 1_000_000  # captions that those of an image are sought among
+NEAREST = 20  # captions that may be suggested for each of these images
+LEVELS = 1_000  # images that all captions are compared with
 REFERENCES = 5_000  # pairs that images and captions are compared with, to judge what fits
 ROWS = 8192  # captions that are sought among at once
 
@@ -296,7 +296,7 @@ class Mismatches:
         where no caption fits. Where the captions are known, also `caption` and `suggested_caption`. After `score`,
         pairs are numbered among the new ones, and a suggestion comes from a pair that was there before.
 
-        Of more than 50,000 pairs, captions are suggested from those nearest to the images among 1,000,000.
+        Of more than 50,000 pairs, captions are suggested from those that fit the images best among 1,000,000.
         """
         return self._table(np.arange(len(self)))
 
@@ -321,7 +321,8 @@ class Mismatches:
     ) -> Mismatches:
         """Judge new pairs beside these, by models that saw none of them in training.
 
-        The new pairs may have another rate of mismatches. Beyond 50,000 pairs together, nothing is learned from them.
+        The new pairs may have another rate of mismatches. Beyond 50,000 pairs together, nothing is learned from them,
+        and a rate that is far from the known one may be estimated some points too low.
 
         Args:
             image_vectors: Vector of each new pair's image, (m, d), by the same encoder.
@@ -406,18 +407,22 @@ class Mismatches:
 
     def _suggest(self, requested: Ints) -> tuple[Ints, Reals]:
         """Return the pair whose caption is suggested for each of these flagged pairs, and its probability."""
-        before, asked = self if self.known is None else self.known, self.pairs.subset(requested)
-        matcher, some, rows = before._matcher, before._references, before._pool(asked)
+        before, beside = self if self.known is None else self.known, self._with_siblings(requested)
+        asked, probability, wanted = (
+            self.pairs.subset(beside),
+            self.match_probability[beside],
+            np.isin(beside, requested),
+        )
+        matcher, some, rows = before._matcher, before._references, before._pool(asked, probability)
         if self.known is None:
-            rows = np.union1d(rows, requested)
+            rows = np.union1d(rows, beside)
             pairs, probability, wanted = self.pairs.subset(rows), self.match_probability[rows], np.isin(rows, requested)
         else:
             pairs = before.pairs.subset(rows).followed_by(asked)
-            probability = np.concatenate([before.match_probability[rows], self.match_probability[requested]])
-            wanted = np.arange(len(pairs)) >= len(rows)
+            probability = np.concatenate([before.match_probability[rows], probability])
+            wanted = np.concatenate([np.zeros(len(rows), np.bool_), wanted])
         images, keys = pairs.image_vectors(), pairs.caption_keys()
-        features = Features(Table(images), Table(pairs.captions))
-        gallery = Gallery.encode([matcher], features, np.arange(len(images)), np.arange(len(pairs)))
+        gallery = _gallery(matcher, images, pairs.captions)
         words = equal_numbers(keys) if pairs.texts is None else word_numbers(keys)
         known = GalleryPairs(pairs.image_of, words, probability, probability >= 0.5)
         references = None if some is None else np.searchsorted(rows, some)
@@ -447,27 +452,40 @@ class Mismatches:
         rng, matching = np.random.default_rng((self.seed, 20)), np.flatnonzero(~self.is_mismatch)
         return np.sort(rng.permutation(matching)[:REFERENCES])
 
-    def _pool(self, asked: VectorPairs) -> Ints:
+    def _with_siblings(self, rows: Ints) -> Ints:
+        """Return these pairs with the other pairs of their images, ascending, but not of images that have very many."""
+        image_of = self.pairs.image_of
+        return np.union1d(
+            rows, np.flatnonzero(np.isin(image_of, image_of[rows]) & (pair_counts(image_of) <= LARGE_IMAGE))
+        )
+
+    def _pool(self, asked: VectorPairs, probability: Reals) -> Ints:
         """Return the pairs whose captions may be suggested for the images of some pairs, ascending.
 
-        These are all pairs, or of many those whose captions are nearest to the images, and the references.
+        These are all pairs, or the references and of many the captions that fit the images best. Images are joined with
+        their captions that match, and what a caption reaches with images of references is subtracted.
         """
         if self._references is None:
             return np.arange(len(self))
+        matcher, levels = self._matcher, self.pairs.subset(self._references[:LEVELS]).image_vectors()
+        weight = SHIPPED.siblings.weight * np.where(probability >= 0.5, probability, 0.0)
+        joined, _ = _gallery(matcher, asked.image_vectors(), asked.captions).with_captions(asked.image_of, weight)
+        images, scale = joined.images[0].vectors, joined.scale()
         # Flagged or not: whether the nearest are flagged more often than others says whether they are right.
         searched = np.sort(np.random.default_rng((self.seed, 21)).permutation(len(self))[:SEARCHED])
-        images = self._codes(asked.images, np.arange(len(asked)), texts=False)
-        near, cosines = np.zeros((len(asked), 0), np.int64), torch.zeros(len(asked), 0)
+        near, fit = np.zeros((len(images), 0), np.int64), torch.zeros(len(images), 0)
         for start in range(0, len(searched), ROWS):
             rows = searched[start : start + ROWS]
-            found = images @ self._codes(self.pairs.captions, rows, texts=True).T
-            near = np.concatenate([near, np.broadcast_to(rows, found.shape)], 1)
-            cosines, place = torch.cat([cosines, found], 1).topk(min(NEAREST, near.shape[1]), 1)
+            block = _gallery(matcher, levels, np.asarray(self.pairs.captions[rows], np.float32))
+            captions, references = block.texts[0].vectors, block.images[0].vectors
+            level = (scale * captions @ references.T).logsumexp(1) / scale
+            near = np.concatenate([near, np.broadcast_to(rows, (len(near), len(rows)))], 1)
+            fit, place = torch.cat([fit, images @ captions.T - level], 1).topk(min(NEAREST, near.shape[1]), 1)
             near = np.take_along_axis(near, place.numpy(), 1)
         return np.union1d(self._references, near)
 
-    def _codes(self, vectors: Array, rows: Ints, texts: bool) -> torch.Tensor:
-        """Return the vectors of images or of captions in the space of the matcher, (len(rows), d)."""
-        return Bank.encode_table(
-            self._matcher, Table(np.asarray(vectors[rows], np.float32)), np.arange(len(rows)), texts, 0
-        ).vectors
+
+def _gallery(matcher: TwoTower, images: Floats, captions: Floats) -> Gallery:
+    """Return the codes of images, (m, d), and of captions, (n, e)."""
+    features = Features(Table(images), Table(captions))
+    return Gallery.encode([matcher], features, np.arange(len(images)), np.arange(len(captions)))
