@@ -15,6 +15,7 @@ from sklearn.utils import estimator_checks
 
 import pairsift
 from pairsift import InputError, MismatchDetector, find_mismatches, mismatches
+from pairsift.detect import shards
 from pairsift.mismatches import VectorPairs
 
 
@@ -76,7 +77,7 @@ def test_many_pairs_are_judged_by_what_was_learned_from_some(monkeypatch, tmp_pa
     images, captions, source, image_of = planted(1800, per=3)
     texts = [f"caption {i}" for i in source]
     whole = find_mismatches(images, captions, texts)
-    monkeypatch.setattr(mismatches, "LEARNED", 600)
+    monkeypatch.setattr(shards, "LEARNED", 600)
     mapped = [KINDS["memory-mapped"](side, tmp_path) for side in (images, captions)]
     result = find_mismatches(*mapped, pa.chunked_array([texts]))
     judge = result.judge
@@ -109,18 +110,19 @@ def test_other_captions_of_an_image_help_to_find_its_own_among_many(monkeypatch)
         return sum(other is not None and image_of[source[other]] == image_of[pair] for pair, other in pairs)
 
     whole = right()
-    for name, value in {"LEARNED": 900, "REFERENCES": 100, "NEAREST": 5, "REQUESTED": 100}.items():
+    monkeypatch.setattr(shards, "LEARNED", 900)
+    for name, value in {"REFERENCES": 100, "NEAREST": 5, "REQUESTED": 100}.items():
         monkeypatch.setattr(mismatches, name, value)
     assert whole > 200 and right() > 0.9 * whole
 
 
 def test_an_image_of_many_pairs_is_not_kept_together(monkeypatch):
-    monkeypatch.setattr(mismatches, "LEARNED", 100)
-    monkeypatch.setattr(mismatches, "LARGE_IMAGE", 20)
+    monkeypatch.setattr(shards, "LEARNED", 100)
+    monkeypatch.setattr(shards, "LARGE_IMAGE", 20)
     image_of = np.concatenate([np.zeros(150, np.int64), np.arange(1, 101)])
-    learned, rest = mismatches._learned_rows(image_of, 0)
+    learned, rest = shards.learned_rows(image_of, 0)
     assert 80 <= len(learned) <= 100 and 20 < (image_of[learned] == 0).sum() < 80
-    parts = list(mismatches.shards(image_of, rest))
+    parts = list(shards.cut(image_of, rest))
     assert (np.concatenate(parts) == rest).all() and max(map(len, parts)) <= 120
 
 

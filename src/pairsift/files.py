@@ -77,15 +77,15 @@ def write_json(path: Path, content: object) -> None:
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 
-def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write a table as Parquet.
+def write_parquet(path: Path, table: pa.Table, durable: bool = False) -> None:
+    """Write a table as Parquet, as `replacing` describes it.
 
     Raises:
         WriteError: It cannot be written; what was there stays.
     """
     from pyarrow import parquet  # heavy, and not every command writes a table
 
-    with writing(path), replacing(path) as part:
+    with writing(path), replacing(path, durable) as part:
         parquet.write_table(table, part)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -13,24 +13,22 @@ import pyarrow as pa
 import torch
 from sklearn.base import BaseEstimator
 
-from pairsift.arrays import Bools, Floats, Ints, Reals, equal_numbers, first_numbers, spelling
-from pairsift.detect import DetectOptions, Judgement
+from pairsift.arrays import Array, Bools, Floats, Ints, Reals, equal_numbers
+from pairsift.detect import DetectOptions, Judgement, shards
 from pairsift.detect.caveats import Caveat, judgement_caveats
-from pairsift.detect.folds import fingerprints, pair_counts
-from pairsift.detect.judged_pairs import PairVectors
-from pairsift.detect.pair_judge import PairEvidence, PairJudge
+from pairsift.detect.folds import pair_counts
+from pairsift.detect.pair_judge import PairEvidence
 from pairsift.encode.features import Features, Table
-from pairsift.encode.ngrams import fit_ngrams, ngram_vectors
+from pairsift.encode.lazy_rows import LazyRows
 from pairsift.errors import InputError
 from pairsift.match.two_tower import LINEAR, TwoTower
 from pairsift.retrieve.gallery import Gallery
 from pairsift.suggest.duplicates import vague_captions, word_numbers
 from pairsift.suggest.suggest import GalleryPairs, suggest
-from pairsift.vector_pairs import VectorPairs, mask_of
+from pairsift.vector_judge import VectorJudge
+from pairsift.vector_pairs import VectorPairs, mask_of, whole
 
 SHIPPED = DetectOptions()
-LEARNED = 50_000  # most pairs that a judge learns from
-LARGE_IMAGE = 500  # an image with more pairs is not kept together
 # Of more than 50,000 pairs:
 REQUESTED = 1_000  # pairs that get suggestions at once
 SEARCHED = 1_000_000  # captions that those of an image are sought among
@@ -77,7 +75,7 @@ def find_mismatches(
         pairs = replace(pairs, train=mask_of("train", train, len(pairs)))
     if verified is not None:
         pairs = replace(pairs, verified=mask_of("verified", verified, len(pairs)))
-    judge = VectorJudge(pairs, seed)
+    judge = JudgedVectors.of(pairs, seed)
     return Mismatches(pairs, judge.judgement(), seed, judge)
 
 
@@ -138,37 +136,38 @@ class MismatchDetector(BaseEstimator):  # type: ignore[misc]
         return self.mismatches_.score(X, Y, captions).match_probability
 
 
-class VectorJudge:
-    """A judge of pairs of vectors, which has learned from all of them, or from 50,000 where there are more.
-
-    Args:
-        pairs: The pairs.
-        seed: Seed of the choice, and of folds, decoys and resampling.
+@dataclass(frozen=True)
+class JudgedVectors:
+    """Pairs of vectors with the judge that learned from all of them, or from 50,000 where there are more.
 
     Attributes:
+        pairs: The pairs.
+        seed: Seed of the choice, and of folds, decoys and resampling.
         learned: The pairs that it learned from, with whole images, ascending, (k,).
         rest: The other pairs, by whole images, (n - k,).
+        judge: The judge.
         evidence: What it finds of the other pairs, in the order of `rest`.
     """
 
-    def __init__(self, pairs: VectorPairs, seed: int) -> None:
-        self.pairs, self.seed = pairs, seed
-        self.learned, self.rest = _learned_rows(pairs.image_of, seed)
-        known = pairs.subset(self.learned) if len(self.rest) else pairs
-        self.ngrams = None if known.texts is None else fit_ngrams(known.texts_at(np.arange(len(known))))
-        keys = _text_keys(known)
-        self.text_of_key = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        self.judge = PairJudge.fit(self._vectors(known, keys), seed)
-        self.evidence = [self.evidence_of(pairs.subset(rows)) for rows in shards(pairs.image_of, self.rest)]
+    pairs: VectorPairs
+    seed: int
+    learned: Ints
+    rest: Ints
+    judge: VectorJudge
+    evidence: Sequence[PairEvidence]
 
-    def evidence_of(self, new: VectorPairs) -> PairEvidence:
-        """Return the evidence of pairs that it did not learn from, which have all captions of their images."""
-        return self.judge.evidence(self._vectors(new, _text_keys(new)))
+    @staticmethod
+    def of(pairs: VectorPairs, seed: int) -> JudgedVectors:
+        """Learn from pairs, and find the evidence of the others."""
+        learned, rest = shards.learned_rows(pairs.image_of, seed)
+        judge = VectorJudge.fit(pairs.subset(learned) if len(rest) else pairs, seed)
+        evidence = [judge.evidence_of(pairs.subset(rows)) for rows in shards.cut(pairs.image_of, rest)]
+        return JudgedVectors(pairs, seed, learned, rest, judge, evidence)
 
     def judgement(self) -> Judgement:
         """Return the judgement about the pairs in their order."""
         order = np.argsort(np.concatenate([self.learned, self.rest]), kind="stable")
-        judgement = self.judge.judgement(self.evidence)
+        judgement = self.judge.judge.judgement(self.evidence)
         return judgement.subset(order) if len(self.rest) else judgement
 
     def judgement_of(self, new: VectorPairs) -> Judgement:
@@ -177,59 +176,12 @@ class VectorJudge:
         Where there are at most 50,000 pairs together, a judge learns from all: few pairs say little of others.
         """
         known = len(self.pairs)
-        if known + len(new) <= LEARNED:
-            judgement = VectorJudge(self.pairs.followed_by(new), self.seed).judgement()
+        if known + len(new) <= shards.LEARNED:
+            judgement = JudgedVectors.of(self.pairs.followed_by(new), self.seed).judgement()
         else:
-            parts = [self.evidence_of(new.subset(rows)) for rows in shards(new.image_of, np.arange(len(new)))]
-            judgement = self.judge.judgement([*self.evidence, *parts])
+            parts = [self.judge.evidence_of(new.subset(rows)) for rows in shards.cut(new.image_of, np.arange(len(new)))]
+            judgement = self.judge.judge.judgement([*self.evidence, *parts])
         return judgement.subset(np.arange(known, known + len(new)))
-
-    def _vectors(self, pairs: VectorPairs, keys: list[Hashable]) -> PairVectors:
-        other = len(self.text_of_key)
-        return PairVectors(
-            pairs.image_vectors(),
-            np.asarray(pairs.captions, np.float32),
-            pairs.image_of,
-            np.array([self.text_of_key.get(key, other + row) for row, key in enumerate(keys)], np.int64),
-            pairs.train,
-            None if self.ngrams is None else ngram_vectors(pairs.texts_at(np.arange(len(pairs))), self.ngrams),
-            pairs.aligned,
-            pairs.verified,
-        )
-
-
-def _text_keys(pairs: VectorPairs) -> list[Hashable]:
-    """Return what is equal for pairs with equal captions, (n,)."""
-    if pairs.texts is None:
-        return list(fingerprints(pairs.captions).tolist())
-    return [spelling(text) for text in pairs.texts_at(np.arange(len(pairs)))]
-
-
-def _learned_rows(image_of: Ints, seed: int) -> tuple[Ints, Ints]:
-    """Return the pairs that are learned from, by whole images, and the others in the order of their images."""
-    if len(image_of) <= LEARNED:
-        return np.arange(len(image_of)), np.zeros(0, np.int64)
-    # The pairs of an image that has many are drawn one by one.
-    unit = np.where(pair_counts(image_of) > LARGE_IMAGE, len(image_of) + np.arange(len(image_of)), image_of)
-    unit = first_numbers(unit)
-    size = np.bincount(unit)
-    order = np.random.default_rng((seed, 19)).permutation(len(size))
-    chosen = np.zeros(len(size), np.bool_)
-    chosen[order[np.cumsum(size[order]) <= LEARNED]] = True
-    learned = chosen[unit]
-    rest = np.flatnonzero(~learned)
-    return np.flatnonzero(learned), rest[np.argsort(image_of[rest], kind="stable")]
-
-
-def shards(image_of: Ints, rows: Ints) -> Iterator[Ints]:
-    """Yield parts of rows that are ordered by their images, each with about 50,000 pairs of whole images."""
-    start, image = 0, image_of[rows]
-    while start < len(rows):
-        end = min(start + LEARNED, len(rows))
-        last = int(np.searchsorted(image, image[end - 1], "right"))
-        end = min(last, end + LARGE_IMAGE)
-        yield rows[start:end]
-        start = end
 
 
 class Mismatches:
@@ -239,7 +191,7 @@ class Mismatches:
         pairs: The pairs.
         judgement: What held-out evidence says of them.
         seed: Seed of the suggestions.
-        judge: The judge that learned from them, or from those that they are judged beside.
+        judge: These pairs, or those that they are judged beside, with the judge that learned from them.
         known: The pairs that these were scored beside; None for those that the judge learned from.
 
     Attributes:
@@ -253,7 +205,7 @@ class Mismatches:
     """
 
     def __init__(
-        self, pairs: VectorPairs, judgement: Judgement, seed: int, judge: VectorJudge, known: Mismatches | None = None
+        self, pairs: VectorPairs, judgement: Judgement, seed: int, judge: JudgedVectors, known: Mismatches | None = None
     ) -> None:
         self.pairs, self.judgement, self.seed, self.judge, self.known = pairs, judgement, seed, judge, known
         self.match_probability: Reals = judgement.probability
@@ -394,7 +346,7 @@ class Mismatches:
         """Return the pair whose caption is suggested for each of these pairs, -1 for none, and its probability."""
         place = np.full(len(self), -1, np.int64)
         place[self._worst] = np.arange(len(self._worst))
-        place, size = place[rows], LEARNED if len(self) <= LEARNED else REQUESTED
+        place, size = place[rows], shards.LEARNED if len(self) <= shards.LEARNED else REQUESTED
         source, probability = np.full(len(rows), -1, np.int64), np.full(len(rows), np.nan)
         for part in np.unique(place[place >= 0] // size).tolist():  # the worst pairs, the next ones, and so on
             requested = np.sort(self._worst[part * size : (part + 1) * size])
@@ -413,7 +365,7 @@ class Mismatches:
             self.match_probability[beside],
             np.isin(beside, requested),
         )
-        matcher, some, rows = before._matcher, before._references, before._pool(asked, probability)
+        matcher, some, rows = before.matcher, before._references, before._pool(asked, probability)
         if self.known is None:
             rows = np.union1d(rows, beside)
             pairs, probability, wanted = self.pairs.subset(rows), self.match_probability[rows], np.isin(rows, requested)
@@ -432,7 +384,7 @@ class Mismatches:
         return np.where(fits, rows[np.where(fits, captions, 0)], -1), np.where(fits, chance, np.nan)
 
     @cached_property
-    def _matcher(self) -> TwoTower:
+    def matcher(self) -> TwoTower:
         """The linear model of the pairs that were learned from, or the cosine where encoders share a space."""
         rows, pairs = self.judge.learned, self.pairs
         matcher = TwoTower(pairs.images.shape[1], pairs.captions.shape[1], LINEAR, pairs.aligned).eval()
@@ -447,7 +399,7 @@ class Mismatches:
 
         They are not flagged: the image that a flagged caption belongs to would count against it.
         """
-        if len(self) <= LEARNED:
+        if len(self) <= shards.LEARNED:
             return None
         rng, matching = np.random.default_rng((self.seed, 20)), np.flatnonzero(~self.is_mismatch)
         return np.sort(rng.permutation(matching)[:REFERENCES])
@@ -456,7 +408,7 @@ class Mismatches:
         """Return these pairs with the other pairs of their images, ascending, but not of images that have very many."""
         image_of = self.pairs.image_of
         return np.union1d(
-            rows, np.flatnonzero(np.isin(image_of, image_of[rows]) & (pair_counts(image_of) <= LARGE_IMAGE))
+            rows, np.flatnonzero(np.isin(image_of, image_of[rows]) & (pair_counts(image_of) <= shards.LARGE_IMAGE))
         )
 
     def _pool(self, asked: VectorPairs, probability: Reals) -> Ints:
@@ -467,7 +419,7 @@ class Mismatches:
         """
         if self._references is None:
             return np.arange(len(self))
-        matcher, levels = self._matcher, self.pairs.subset(self._references[:LEVELS]).image_vectors()
+        matcher, levels = self.matcher, self.pairs.subset(self._references[:LEVELS]).image_vectors()
         weight = SHIPPED.siblings.weight * np.where(probability >= 0.5, probability, 0.0)
         joined, _ = _gallery(matcher, asked.image_vectors(), asked.captions).with_captions(asked.image_of, weight)
         images, scale = joined.images[0].vectors, joined.scale()
@@ -485,7 +437,7 @@ class Mismatches:
         return np.union1d(self._references, near)
 
 
-def _gallery(matcher: TwoTower, images: Floats, captions: Floats) -> Gallery:
+def _gallery(matcher: TwoTower, images: Floats, captions: Array | LazyRows) -> Gallery:
     """Return the codes of images, (m, d), and of captions, (n, e)."""
-    features = Features(Table(images), Table(captions))
+    features = Features(Table(images), Table(whole(captions)))
     return Gallery.encode([matcher], features, np.arange(len(images)), np.arange(len(captions)))

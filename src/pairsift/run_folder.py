@@ -17,6 +17,7 @@ SOURCE = "source.parquet"  # the pairs that the run was made from
 KNOWN = "known.parquet"  # the pairs of a source that has changed since, when they were last judged
 FRONT = "model/front"  # the preprocessing of a model that reads pixels and text
 NGRAMS = "model/ngrams.safetensors"  # the n-gram encoder that was fitted to the captions
+SHARDS = "shards"  # the folder of the plan, the judge and the parts of a check shard by shard
 CHECKPOINT = "checkpoint.safetensors"  # removed when the run is finished
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -191,7 +190,7 @@ def verdict_names(
 
 def count_verdicts(table: pa.Table) -> dict[str, int]:
     """Count the flagged pairs by verdict, the most frequent first; empty where all are just `mismatched`."""
-    counts = Counter(suspects(table)["verdict"].to_pylist())
+    counts = {row["values"]: row["counts"] for row in suspects(table)["verdict"].value_counts().to_pylist()}
     return {} if counts.keys() <= {"mismatched"} else dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ import torch
 
 from pairsift.arrays import Array, Bools, Floats, Ints, first_numbers
 from pairsift.detect.folds import fingerprints
+from pairsift.encode.lazy_rows import LazyRows
 from pairsift.errors import InputError
 from pairsift.match.two_tower import check_one_space
 
@@ -20,9 +22,21 @@ LARGEST = 1e12  # the largest value lies between 1e-12 and this, since squares a
 ROWS = 16_384  # rows that are checked at once
 
 
+class Texts(ABC):
+    """Texts that are read when they are needed."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return their number."""
+
+    @abstractmethod
+    def at(self, rows: Ints) -> list[str]:
+        """Return the texts in these rows."""
+
+
 @dataclass(frozen=True)
 class VectorPairs:
-    """Pairs of vectors, in memory or mapped from a file.
+    """Pairs of vectors, in memory, mapped from a file, or read when they are needed.
 
     Attributes:
         images: Vector of each pair's image, (n, d), of any floating type.
@@ -34,10 +48,10 @@ class VectorPairs:
         aligned: Whether images and captions share a space.
     """
 
-    images: Array
-    captions: Array
+    images: Array | LazyRows
+    captions: Array | LazyRows
     image_of: Ints
-    texts: Sequence[str] | pa.ChunkedArray | None
+    texts: Sequence[str] | pa.ChunkedArray | Texts | None
     train: Bools
     verified: Bools
     aligned: bool
@@ -88,6 +102,8 @@ class VectorPairs:
         """
         if self.texts is None:
             raise ValueError("the captions are not known")
+        if isinstance(self.texts, Texts):
+            return self.texts.at(rows)
         if isinstance(self.texts, pa.ChunkedArray):
             found: list[str] = self.texts.take(pa.array(rows)).to_pylist()
             return found
@@ -96,7 +112,7 @@ class VectorPairs:
     def caption_keys(self) -> Iterator[Any]:
         """Yield each caption, or a number that equal vectors have in common where the captions are not known."""
         if self.texts is None:
-            yield from fingerprints(self.captions).tolist()
+            yield from fingerprints(whole(self.captions)).tolist()
             return
         for start in range(0, len(self), ROWS):
             yield from self.texts_at(np.arange(start, min(start + ROWS, len(self))))
@@ -115,7 +131,7 @@ class VectorPairs:
 
     def followed_by(self, new: VectorPairs) -> VectorPairs:
         """Return these pairs and new ones, all in memory; a new image may be one of these."""
-        own, added = (fingerprints(pairs.images) for pairs in (self, new))
+        own, added = (fingerprints(whole(pairs.images)) for pairs in (self, new))
         values, first = np.unique(own, return_index=True)
         place = np.minimum(np.searchsorted(values, added), len(values) - 1)
         number = np.where(values[place] == added, self.image_of[first[place]], self.image_of.max() + 1 + new.image_of)
@@ -123,14 +139,19 @@ class VectorPairs:
         if self.texts is not None and new.texts is not None:
             texts = [text for pairs in (self, new) for text in pairs.texts_at(np.arange(len(pairs)))]
         return VectorPairs(
-            np.concatenate([self.images, new.images]),
-            np.concatenate([self.captions, new.captions]),
+            np.concatenate([whole(self.images), whole(new.images)]),
+            np.concatenate([whole(self.captions), whole(new.captions)]),
             first_numbers(np.concatenate([self.image_of, number])),
             texts,
             np.concatenate([self.train, new.train]),
             np.concatenate([self.verified, new.verified]),
             self.aligned,
         )
+
+
+def whole(rows: Array | LazyRows) -> Array:
+    """Return all rows as an array."""
+    return rows if isinstance(rows, np.ndarray) else rows[np.arange(len(rows))]
 
 
 def _vectors(name: str, values: Any) -> Array:

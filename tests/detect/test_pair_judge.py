@@ -67,7 +67,7 @@ def test_a_learned_pair_that_is_asked_again_has_the_evidence_that_it_had(per):
     rows = np.flatnonzero(np.isin(pairs.image_of, images))
     again = judge.evidence(part(pairs, images))
     assert (again.fold == judge.foldings[0].fold[rows]).all()
-    assert (again.group == judge.judged.group_of[rows]).all()
+    assert (again.group == judge.learned.group_of[rows]).all()
     for division, combined in zip(judge.divisions, again.combined, strict=True):
         assert combined == pytest.approx(division.evidence.pairs[rows], rel=1e-5, abs=1e-5)
     for name, values in judge.judgement().detectors.items():
@@ -136,7 +136,7 @@ def test_a_near_duplicate_is_judged_without_its_twin(siblings):
     twins = part(pairs, images)
     noise = np.random.default_rng(5).normal(size=twins.images.shape).astype(np.float32)
     found = judge.evidence(replace(twins, images=twins.images + 1e-3 * noise))
-    assert (found.fold == judge.foldings[0].fold[rows]).all() and (found.group == judge.judged.group_of[rows]).all()
+    assert (found.fold == judge.foldings[0].fold[rows]).all() and (found.group == judge.learned.group_of[rows]).all()
 
 
 def test_a_placeholder_of_the_learned_pairs_is_one_of_the_others_too():

@@ -281,7 +281,12 @@ class FitCommand(click.Command):
             from pairsift.runs.config import put_over, read_yaml
 
             tree = put_over(read_yaml(Path(config)), tree)
-        self.run(self.run_options(tree), "unchanged" if resume_unchanged else resume, overwrite, quiet)
+        further = {name: values[name] for name in ("shard", "ray") if name in values}
+        self.start(self.run_options(tree), "unchanged" if resume_unchanged else resume, overwrite, quiet, **further)
+
+    def start(self, tree: dict[str, Any], resume: Resume, overwrite: bool, quiet: bool, **further: Any) -> None:
+        """Run with these options."""
+        self.run(tree, resume, overwrite, quiet)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the most important options; with `--help-all`, write all options by heading."""
@@ -309,6 +314,25 @@ class CheckCommand(FitCommand):
     """The verb `check`, which trains nothing and therefore has no options of methods, matchers and losses."""
 
     verb, about, further_options = "check", CHECK, ""
+
+    def __init__(
+        self,
+        run: Callable[[dict[str, Any], Resume, bool, bool], None],
+        share: Callable[[dict[str, Any], str | None, str | None, bool], None],
+    ) -> None:
+        super().__init__(run)
+        self.share = share
+        self.params += [
+            click.Option(["--shard"], metavar="I/N", help="Of a folder of vectors: work on every N-th shard, from I."),
+            click.Option(["--ray"], metavar="ADDRESS", help="Of a folder of vectors: work on a Ray cluster, or local."),
+        ]
+
+    def start(self, tree: dict[str, Any], resume: Resume, overwrite: bool, quiet: bool, **further: Any) -> None:
+        """Check the source, or its share where one is asked for."""
+        if any(further.values()):
+            self.share(tree, further["shard"], further["ray"], quiet)
+        else:
+            self.run(tree, resume, overwrite, quiet)
 
     def verb_flags(self) -> list[Flag]:
         """Return the flags of data and encoders, and the few of training."""

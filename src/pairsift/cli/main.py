@@ -46,7 +46,7 @@ class Verbs(click.Group):
         if cmd_name in ("fit", "check"):
             from pairsift.cli.fit import CheckCommand, FitCommand
 
-            return (FitCommand if cmd_name == "fit" else CheckCommand)(_fit)
+            return FitCommand(_fit) if cmd_name == "fit" else CheckCommand(_fit, _check_share)
         if cmd_name in VERBS and cmd_name not in self.commands:
             name = cmd_name.replace("-", "_")
             self.add_command(getattr(import_module(f"pairsift.cli.{name}"), name), cmd_name)
@@ -140,6 +140,24 @@ def _fit(tree: dict[str, Any], resume: Resume, overwrite: bool, quiet: bool) -> 
         raise KeyboardInterrupt("repeat the command with --resume to continue the run") from None
     if not quiet:
         print_summary(run.folder, run.metrics, run.suspects().slice(0, 3).to_pylist())
+
+
+def _check_share(tree: dict[str, Any], shard: str | None, ray: str | None, quiet: bool) -> None:
+    """Work on a part of a check, of which other processes do the rest."""
+    from pairsift.cli.summary import print_summary
+    from pairsift.run_folder import read_metrics
+    from pairsift.runs.config import from_tree
+    from pairsift.runs.prepare import require_possible
+    from pairsift.runs.vector_check import check_share
+    from pairsift.sharding.engines import engine_of
+    from pairsift.sharding.parts import Share
+    from pairsift.table import read_pairs
+
+    config = from_tree(tree)
+    require_possible(config)
+    share = Share() if shard is None else Share.parse(shard)
+    if check_share(config, share, engine_of(ray), shown=not quiet) and not quiet:
+        print_summary(config.folder, read_metrics(config.folder), read_pairs(config.folder).slice(0, 3).to_pylist())
 
 
 @verbs.command()

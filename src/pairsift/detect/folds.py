@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from pairsift.arrays import Bools, Floats, Ints, unit_rows
+from pairsift.arrays import Array, Bools, Floats, Ints, unit_rows
 from pairsift.detect.options import DecoyOptions, DetectOptions, FoldOptions
 
 ROWS = 1024  # rows whose cosines with all others are in memory at once
@@ -319,7 +319,7 @@ def join_equal_images(image_of: Ints, vectors: Floats, rows: Ints, min_common: i
     return np.where(pair_counts(pictures) >= min_common, image_of[first][pictures], image_of).astype(np.int64)
 
 
-def fingerprints(vectors: Floats) -> NDArray[np.uint64]:
+def fingerprints(vectors: Array) -> NDArray[np.uint64]:
     """Return a number for each vector, the same for equal ones and almost surely another for others, (m,)."""
     factors = np.random.default_rng(0).integers(1, 2**63, vectors.shape[1], np.uint64) * 2 + 1
     found = np.zeros(len(vectors), np.uint64)

@@ -51,30 +51,54 @@ class PairEvidence:
     verified: Bools
 
 
+@dataclass(frozen=True)
+class LearnedPairs:
+    """The pairs that a judge learned from, as far as it needs them to judge others.
+
+    Attributes:
+        images: Vectors of their images, (m, d).
+        row_of: Row of each pair's image among the vectors, (n,).
+        image_of: Number of each pair's image, (n,).
+        group_of: Group of near-duplicate images of each pair, (n,).
+        in_train: Whether each pair is a training pair, (n,).
+        verified: Whether each pair is known to match, (n,).
+    """
+
+    images: Floats
+    row_of: Ints
+    image_of: Ints
+    group_of: Ints
+    in_train: Bools
+    verified: Bools
+
+    @cached_property
+    def by_print(self) -> tuple[Array, Ints, Ints]:
+        """The fingerprints of the images, ascending, their numbers, and the group of the image in each row."""
+        number, group = np.zeros((2, len(self.images)), np.int64)
+        number[self.row_of], group[self.row_of] = self.image_of, self.group_of
+        prints, first = np.unique(fingerprints(self.images), return_index=True)
+        return prints, number[first], group
+
+
+@dataclass(frozen=True)
 class PairJudge:
     """A judge that has learned from pairs, by models that saw neither them nor others when they judge them.
 
-    Args:
+    Attributes:
         learned: The pairs that it learned from.
-        judged: These pairs, with components and groups.
         reduction: The components.
         foldings: The divisions into folds.
-        fitted: By division, the judgement about these pairs and what was learned.
+        judgements: The judgement about these pairs by each division.
+        divisions: What was learned by each division.
         options: The options of the detector.
     """
 
-    def __init__(
-        self,
-        learned: PairVectors,
-        judged: JudgedPairs,
-        reduction: Reduction,
-        foldings: Sequence[Folding],
-        fitted: Sequence[tuple[Judgement, FittedDivision]],
-        options: DetectOptions,
-    ) -> None:
-        self.learned, self.judged, self.reduction, self.options = learned, judged, reduction, options
-        self.foldings, self.judgements = foldings, [judgement for judgement, _ in fitted]
-        self.divisions = [division for _, division in fitted]
+    learned: LearnedPairs
+    reduction: Reduction
+    foldings: Sequence[Folding]
+    judgements: Sequence[Judgement]
+    divisions: Sequence[FittedDivision]
+    options: DetectOptions
 
     @staticmethod
     def fit(pairs: PairVectors, seed: int, options: DetectOptions = SHIPPED, progress: Progress = silent) -> PairJudge:
@@ -90,15 +114,11 @@ class PairJudge:
         judged = with_finite_vectors(JudgedPairs.make(pairs, options, reduction))
         with with_few_threads(len(pairs)):
             foldings, fitted = judge_divisions(judged, seed, options=options, progress=progress)
-        return PairJudge(pairs, judged, reduction, foldings, fitted, options)
-
-    @cached_property
-    def _learned_images(self) -> tuple[Array, Ints, Ints]:
-        """The fingerprints of the images that were learned from, ascending, their numbers and their groups."""
-        number, group = np.zeros((2, len(self.learned.images)), np.int64)
-        number[self.learned.image_of], group[self.learned.image_of] = self.judged.image_of, self.judged.group_of
-        prints, first = np.unique(fingerprints(self.learned.images), return_index=True)
-        return prints, number[first], group
+        learned = LearnedPairs(
+            pairs.images, pairs.image_of, judged.image_of, judged.group_of, pairs.in_train, pairs.known_verified()
+        )
+        judgements, divisions = zip(*fitted, strict=True)
+        return PairJudge(learned, reduction, foldings, judgements, divisions, options)
 
     @cached_property
     def _near_rows(self) -> tuple[NearRows, Floats]:
@@ -142,7 +162,7 @@ class PairJudge:
 
     def _beside(self, pairs: PairVectors) -> JudgedPairs:
         """Return pairs with the components of the learned ones, and with their numbers for images that are there."""
-        prints, number, group = self._learned_images
+        prints, number, group = self.learned.by_print
         place = np.searchsorted(prints, own := fingerprints(pairs.images))
         known = prints[np.minimum(place, len(prints) - 1)] == own
         new = np.arange(len(own))
@@ -168,15 +188,15 @@ class PairJudge:
         Args:
             others: The evidence of the other pairs.
         """
-        judged = self.judged
-        learned = mean_judgement(self.judgements, judged.verified, judged.group_of)
+        pairs = self.learned
+        learned = mean_judgement(self.judgements, pairs.verified, pairs.group_of)
         if not others:
             return learned
 
         def joined(own: Array, of_others: Iterable[Array]) -> Array:
             return np.concatenate([own, *of_others])
 
-        in_train = joined(judged.in_train, (one.in_train for one in others))
+        in_train = joined(pairs.in_train, (one.in_train for one in others))
         judgements = []
         for row, (folding, division) in enumerate(zip(self.foldings, self.divisions, strict=True)):
             own = division.evidence
@@ -191,7 +211,7 @@ class PairJudge:
             judgement = judgement_of(calibration, group, fold, {}, self.options.verdicts)
             near = self.judgements[row].near_auroc
             judgements.append(replace(judgement, near_auroc=near, placeholder=evidence.placeholder))
-        verified = joined(self.learned.known_verified(), (one.verified for one in others))
+        verified = joined(pairs.verified, (one.verified for one in others))
         detectors = {
             name: joined(values, (one.detectors[name] for one in others)) for name, values in learned.detectors.items()
         }
@@ -199,7 +219,7 @@ class PairJudge:
 
     def _groups(self, others: Sequence[PairEvidence]) -> Ints:
         """Return the group of near-duplicate images of the learned pairs, followed by others, (n,)."""
-        groups, learned = [self.judged.group_of], int(self.judged.group_of.max()) + 1
+        groups, learned = [self.learned.group_of], int(self.learned.group_of.max()) + 1
         after = learned
         for one in others:
             groups.append(np.where(one.group < learned, one.group, one.group + after - learned))

@@ -75,6 +75,11 @@ class NgramEncoder:
         significant[0] = True
         return cls((directions[significant] * weights.idf_).T.astype(np.float16, order="C"))
 
+    @property
+    def projection(self) -> Matrix:
+        """The projection that it was made with."""
+        return self._stored
+
     def key(self) -> str:
         """Return a hexadecimal digest over the projection."""
         return self._key

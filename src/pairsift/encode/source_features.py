@@ -103,17 +103,19 @@ class SourceFeatures(LazyRows):
         """
         found: dict[int, str] = {}
         for places, values in self._parts_of(items):
-            rows = values.reshape(len(places), -1)
-            with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-                length = np.square(rows).sum(1)
-            finite = np.isfinite(rows).all(1)
-            for bad, reason in (
-                (~finite, "holds values that are not finite"),
-                (finite & ~np.isfinite(length), "holds values that are too large for float32"),
-                (length == 0, "holds nothing but zeros"),
-            ):
-                found |= dict.fromkeys(items[places[bad]].tolist(), reason)
+            found |= _without_direction(items[places], values)
         return dict(sorted(found.items()))
+
+    def checked(self, items: Ints) -> tuple[NDArray[np.float32], dict[int, str]]:
+        """Return the values of items, whatever they are, and those of `unusable`.
+
+        Raises:
+            InputError: A file cannot be read.
+        """
+        gathered = np.empty((len(items), *self.shape[1:]), np.float32)
+        for places, values in self._parts_of(items):
+            gathered[places] = values
+        return gathered, _without_direction(items, gathered)
 
     def _owners(self, index: Ints) -> tuple[Ints, Ints]:
         """Return the part and the row of items."""
@@ -133,6 +135,24 @@ class SourceFeatures(LazyRows):
                 with np.errstate(over="ignore", invalid="ignore"):  # such values are reported
                     values = values.mean(1, dtype=np.float32) if self._pooled else values.astype(np.float32)
                 yield places, values
+
+
+def _without_direction(items: Ints, values: NDArray[np.float32]) -> dict[int, str]:
+    """Return why items with these values have no direction as float32, by item."""
+    rows = values.reshape(len(items), -1)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        length = np.einsum("nd,nd->n", rows, rows)
+    if np.isfinite(length).all() and length.all():
+        return {}
+    finite = np.isfinite(rows).all(1)
+    found: dict[int, str] = {}
+    for bad, reason in (
+        (~finite, "holds values that are not finite"),
+        (finite & ~np.isfinite(length), "holds values that are too large for float32"),
+        (length == 0, "holds nothing but zeros"),
+    ):
+        found |= dict.fromkeys(items[bad].tolist(), reason)
+    return found
 
 
 def open_source_features(features: FeatureFiles, kind: Literal["vector", "regions"]) -> SourceFeatures:

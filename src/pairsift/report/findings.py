@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pairsift.arrays import Reals
@@ -64,4 +65,4 @@ class Findings:
 
     def in_splits(self, *splits: str) -> NDArray[np.bool_]:
         """Return whether each row is in one of these splits, (n,)."""
-        return np.array([split in splits for split in self.table["split"].to_pylist()], np.bool_)
+        return np.asarray(pc.is_in(self.table["split"], pa.array(splits, pa.string())).to_numpy(), np.bool_)

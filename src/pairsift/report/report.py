@@ -106,7 +106,7 @@ def write_report(
 def _tiles(findings: Findings) -> list[tuple[str, str, str, str]]:
     """Return the headline numbers: of each a name, a value, a small text beside it, and a line below."""
     table, metrics = findings.table, findings.metrics
-    counts = Counter(table["split"].to_pylist())
+    counts = Counter({row["values"]: row["counts"] for row in table["split"].value_counts().to_pylist()})
     splits = " · ".join(f"{counts[name]:,} {name}" for name in (*JUDGED, "unused") if counts[name])
     tiles = [("Pairs judged", number(len(table), 0), "", splits), _flagged(findings)]
     noise = metrics.get("noise_rate", {})

@@ -27,6 +27,7 @@ from pairsift.run_folder import (
     METRICS,
     PAIRS_FILE,
     REPORT,
+    SHARDS,
     SKIPPED,
     SOURCE,
     TRUST,
@@ -44,10 +45,11 @@ from pairsift.table import DIVISION_FILE, SUSPECTS_FILE
 MAY_DIFFER = ("out", "device", "threads", "checkpoint_minutes", "cache")
 JOURNAL = tuple(f"{DECISIONS_FILE}{end}" for end in ("", "-wal", "-shm"))
 SHEETS = (SUSPECTS_FILE, SHEET_FILE)  # tables that a person may write decisions into
-FOLDERS = ("model", "folds", "copies", "tensorboard")
+FOLDERS = ("model", "folds", "copies", "tensorboard", SHARDS)
 INSIDE = {  # names in these folders
     "model": r"((network|fold)_\d+|best|ngrams|(images|captions)(_approximate)?)\.safetensors|front|part_\w+",
     "tensorboard": r"events\..*",
+    SHARDS: r"(plan|judge)\.safetensors|evidence-\d+\.parquet|\.lock",
 }
 FILES = (
     *(MARKER, CONFIG, METRICS, LOG, REPORT, SKIPPED, VOCABULARY, PAIRS_FILE, TRUST, METHOD_STATE, SOURCE, KNOWN, LOCK),
@@ -122,7 +124,7 @@ def _check(config: Config, resume: bool, overwrite: bool) -> None:
     if resume:
         if not holds_run(folder):
             raise InputError(f"{folder} holds no run to resume: leave --resume out")
-        _require_same(folder, read_config(folder / CONFIG), config)
+        require_same(folder, read_config(folder / CONFIG), config)
         if finished(folder):
             raise InputError(f"{folder} holds a finished run: there is nothing to resume")
     elif holds_run(folder) and not overwrite:
@@ -143,7 +145,7 @@ def _refusal(folder: Path) -> str:
     return f"{folder} holds {held}: {ways}, or write elsewhere with --out; --overwrite {fate}"
 
 
-def _require_same(folder: Path, previous: Config, config: Config) -> None:
+def require_same(folder: Path, previous: Config, config: Config) -> None:
     """Raise an error if the run in the folder was started with other options.
 
     Raises:

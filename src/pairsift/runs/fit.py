@@ -51,6 +51,7 @@ from pairsift.runs.recall import pictures, recall_metrics
 from pairsift.runs.run import Run
 from pairsift.runs.skipped import skipped_line, unused_line, write_skipped
 from pairsift.runs.text_encoding import WITH_NGRAMS
+from pairsift.runs.vector_check import check_large, is_large
 from pairsift.steps import Prior
 from pairsift.table import write_division
 from pairsift.train.apart import Apart, trainer_of
@@ -166,6 +167,10 @@ def fit_config(config: Config, resume: Resume = False, overwrite: bool = False, 
 def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     """Run `fit` in a folder that is claimed."""
     options, folder = config.train, config.folder
+    if is_large(config):
+        claim.settle()
+        check_large(config, progress)
+        return Run(folder, progress=progress)
     limit_threads(options.threads)
     start = time.monotonic()
     config, prepared = begin(folder, config, progress, resume)

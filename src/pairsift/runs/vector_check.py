@@ -1,0 +1,256 @@
+"""The check of many vectors in files, by one process or by several that share the run's folder."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pairsift.cores import limit_threads, peak_memory
+from pairsift.errors import InputError, writing
+from pairsift.files import in_turn, write_json, write_text
+from pairsift.marker import require_own, write_marker
+from pairsift.mismatches import Mismatches
+from pairsift.pairs.pairs import Pairs, Skip
+from pairsift.pairs.precomputed import Precomputed
+from pairsift.pairs.readers.embeddings import is_embeddings
+from pairsift.pairs.records import Columns
+from pairsift.progress import begin_stage, progress, write
+from pairsift.report.report import write_report
+from pairsift.run_folder import (
+    CONFIG,
+    METRICS,
+    PAIRS_FILE,
+    REPORT,
+    SHARDS,
+    SKIPPED,
+    SOURCE,
+    TRUST,
+    finished,
+    holds_run,
+    weights,
+)
+from pairsift.runs.caveats import rate_of
+from pairsift.runs.claim import require_same
+from pairsift.runs.config import Config, read_config
+from pairsift.runs.skipped import write_skipped
+from pairsift.sharding.engines import Engine, run_here
+from pairsift.sharding.judging import Judging, Plan
+from pairsift.sharding.parts import Share
+from pairsift.sharding.tables import JudgedTables
+from pairsift.sharding.vectors import VectorFiles
+from pairsift.suggest.table import SUGGESTIONS_FILE
+from pairsift.table import SUSPECTS_FILE, read_pairs
+from pairsift.train.checkpoint import write_tensors
+
+MANY = 200_000  # pairs of vectors from which on a check never has all of them in memory
+
+
+def is_large(config: Config) -> bool:
+    """Return whether a check is made shard by shard: of many vectors, with no option that needs them all at once."""
+    source = Path(config.source)
+    if not config.method.starts_linear or not is_embeddings(source) or _without(config):
+        return False
+    try:
+        return len(_files(config)) > MANY
+    except InputError:
+        return False  # the reader of vectors in memory says what is wrong
+
+
+def _without(config: Config) -> str:
+    """Return the option that a check by shards does not take; empty where there is none."""
+    data = config.data
+    named = {"noise": data.noise, "noise-index": data.noise_index, "captions-per-image": data.captions_per_image}
+    named |= {
+        "sample": data.sample,
+        "dev": data.dev,
+        "test": data.test,
+        "verified": data.verified,
+        "verified-column": data.verified_column,
+    }
+    named |= {"mismatches": data.mismatches == "near", "id-column": data.id_column}
+    return next((f"--{name}" for name, value in named.items() if value), "")
+
+
+def _files(config: Config) -> VectorFiles:
+    columns = Columns(config.data.image_column, config.data.caption_column)
+    return VectorFiles.open(Path(config.source), columns, config.starts_aligned)
+
+
+def check_share(config: Config, share: Share, engine: Engine | None = None, shown: bool = True) -> bool:
+    """Work on a share of the shards of a check, and end the check where all parts are written.
+
+    The first process begins the run and learns; the others wait for it. A repeated command goes on where a killed one
+    stopped.
+
+    Args:
+        config: The run's options.
+        share: The shards of this process.
+        engine: Function that writes the parts of shards; by default this process does, one after the other.
+        shown: Whether to show progress.
+
+    Returns:
+        Whether the check is finished.
+
+    Raises:
+        InputError: The source or an option cannot be used, or the folder holds another run.
+    """
+    if option := _without(config):
+        raise InputError(f"{option} needs all pairs at once: leave --shard and --ray out")
+    files = _files(config)
+    folder = config.folder
+    require_own(folder, "run")
+    with writing(folder):
+        (folder / SHARDS).mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        if not holds_run(folder):
+            write_marker(folder, "run")
+            write_text(folder / CONFIG, config.text())
+        require_same(folder, read_config(folder / CONFIG), config)
+        if finished(folder):
+            return True
+        learn(config, folder, files)
+    judging = Judging(folder / SHARDS, files)
+    judge_shards(judging, share, engine, shown)
+    missing = len(judging.parts.missing())
+    if missing:
+        if shown:
+            write(f"share {share} is done; {missing:,} of {judging.parts.count:,} shards are left to the others")
+        return False
+    with _alone(folder):
+        if not finished(folder):
+            finish(config, judging)
+    return True
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time begin or end a check."""
+    with in_turn(folder / SHARDS / ".lock", "another process is at this step: waiting for it"):
+        yield
+
+
+def check_large(config: Config, shown: bool = True) -> None:
+    """Check many vectors in a folder that this process alone writes, from the start or from where it stopped.
+
+    Args:
+        config: The run's options.
+        shown: Whether to show progress.
+
+    Raises:
+        InputError: The source cannot be used.
+    """
+    folder, files = config.folder, _files(config)
+    with writing(folder):
+        (folder / SHARDS).mkdir(parents=True, exist_ok=True)
+    write_text(folder / CONFIG, config.text())
+    learn(config, folder, files)
+    judging = Judging(folder / SHARDS, files)
+    judge_shards(judging, Share(), None, shown)
+    finish(config, judging)
+
+
+def learn(config: Config, folder: Path, files: VectorFiles) -> None:
+    """Let the judge learn, unless it has."""
+    judging = Judging(folder / SHARDS, files)
+    if judging.begun:
+        return
+    limit_threads(config.train.threads)
+    begin_stage("judging", f"learning from {files.path}")
+    judging.learn(config.train.seed, config.detect)
+
+
+def judge_shards(judging: Judging, share: Share, engine: Engine | None, shown: bool) -> None:
+    """Write the parts of evidence of a share that are missing."""
+    numbers = judging.parts.missing(share)
+    if engine is not None:
+        engine(judging, numbers)
+        return
+    with progress(len(numbers), "judging", "shards", shown) as count:
+
+        def work(number: int) -> None:
+            judging(number)
+            count(1)
+
+        run_here(work, numbers)
+
+
+def finish(config: Config, judging: Judging) -> None:
+    """Write the run by all parts."""
+    folder, files, plan = config.folder, judging.files, judging.plan
+    started = time.monotonic()
+    result = judging.result()
+    tables = JudgedTables(files, plan, result)
+    (folder / "model").mkdir(exist_ok=True)
+    matcher = {f"matcher.{name}": value for name, value in result.matcher.state_dict().items()}
+    write_tensors(weights(folder, 0), matcher)
+    tables.write_source(folder / SOURCE)
+    tables.write_trust(folder / TRUST)
+    tables.write_suggestions(folder / SUGGESTIONS_FILE)
+    tables.write_suspects(folder / SUSPECTS_FILE)
+    pairs = _pairs(config, files, plan)
+    write_skipped(pairs, folder / SKIPPED)
+    tables.write_pairs(folder / PAIRS_FILE)
+    metrics = _metrics(config, pairs, result)
+    metrics["seconds"] = {"finish": round(time.monotonic() - started, 1)}
+    report = read_pairs(folder)
+    write_report(folder / REPORT, pairs, report, {**metrics, "encoders": _encoders(config)}, [], config.tree())
+    write_json(folder / METRICS, metrics)  # last: with it, the run is finished
+
+
+def _encoders(config: Config) -> dict[str, str]:
+    return {"image_encoder": "precomputed features", "text_encoder": config.encode.text_encoder or "embeddings"}
+
+
+def _pairs(config: Config, files: VectorFiles, plan: Plan) -> Pairs:
+    """Return the pairs as the report asks for them, with captions that stay in their files."""
+    n = len(files)
+    image_of = np.full(n, -1, np.int64)
+    image_of[plan.ids] = plan.image_of
+    split = np.broadcast_to(np.array("train", "<U7"), n).copy() if plan.broken else np.broadcast_to("train", n)
+    if plan.broken:
+        split[[int(row) for row in plan.broken]] = "skipped"
+    table = files.parts[0].table.name
+    skips = tuple(Skip(f"{table} row {int(row) + 1}", why, int(row)) for row, why in plan.broken.items())
+    features = Precomputed(tuple(part.images for part in files.parts), (files.widths[0],), plan.image_of)
+    return Pairs(
+        source=config.source,
+        names=[],
+        paths=[],
+        captions=files.captions,  # type: ignore[arg-type]
+        image_of=image_of,
+        split=split,
+        description=f"embeddings: {len(files):,} rows of {files.widths[0]} and of {files.widths[1]} numbers",
+        skipped=skips,
+        features=features,
+    )
+
+
+def _metrics(config: Config, pairs: Pairs, result: Mismatches) -> dict[str, Any]:
+    """Return the content of `metrics.json`."""
+    judgement = result.judgement
+    skipped = len(pairs.skipped)
+    counts = {"skipped": skipped} if skipped else {}
+    packages = ("pairsift", "torch", "numpy", "scikit-learn")
+    return {
+        "best": {"epoch": -1, "dev_rsum": -1.0, "model": "untrained"},
+        "pairs": {**counts, "train": len(result)},
+        "data": {"source": pairs.source, "hash": "", "description": pairs.description, "skipped": skipped},
+        "noise": None,
+        "seed": config.train.seed,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
+        "verdicts_given": judgement.verdicts,
+        "noise_rate": rate_of(judgement),
+        "expected_auroc": {"any": judgement.auroc, "near": judgement.near_auroc},
+        "counts_near": None,
+        "warnings": result.warnings,
+        "peak_memory_gb": round(peak_memory(), 2),
+    }

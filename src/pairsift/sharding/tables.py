@@ -1,0 +1,170 @@
+"""The tables of a run on vectors in files, written some rows at a time."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from pairsift.arrays import Array, Ints, first_numbers
+from pairsift.errors import writing
+from pairsift.files import replacing
+from pairsift.mismatches import Mismatches
+from pairsift.sharding.judging import Plan
+from pairsift.sharding.vectors import VectorFiles
+from pairsift.spreadsheet import harmless_table, keep_filled_in
+from pairsift.suggest.table import SCHEMA
+from pairsift.table import UNKNOWN
+
+ROWS = 200_000  # rows that are in memory at once
+SUGGESTED = 1_000  # suspects that get a suggestion, the worst ones
+
+Blocks = Iterator[pa.Table]
+
+
+class JudgedTables:
+    """The tables of judged pairs.
+
+    Args:
+        files: The source.
+        plan: What was judged.
+        result: The verdict.
+    """
+
+    def __init__(self, files: VectorFiles, plan: Plan, result: Mismatches) -> None:
+        self._files, self._plan, self._result = files, plan, result
+        worst = result.suspects(SUGGESTED)
+        source, probability = np.full(len(result), -1, np.int64), np.full(len(result), np.nan)
+        pair = worst["pair"].to_numpy()
+        source[pair] = worst["suggested_from_pair"].fill_null(-1).to_numpy()
+        probability[pair] = worst["suggestion_probability"].to_numpy()
+        self._source, self._probability = source, probability
+
+    def write_pairs(self, path: Path) -> None:
+        """Write the table of `pairsift.table.pair_table`, worst first; copies and equal captions are not numbered."""
+        result = self._result
+        order = np.lexsort((np.arange(len(result)), result.match_probability))
+        _write_parquet(path, map(self._pairs_in, _blocks(order)))
+
+    def write_suspects(self, path: Path) -> None:
+        """Write the flagged pairs as CSV, worst first; a table that a person wrote decisions into is kept."""
+        result = self._result
+        flagged = np.flatnonzero(result.is_mismatch)
+        order = flagged[np.argsort(result.match_probability[flagged], kind="stable")]
+        keep_filled_in(path)
+        with writing(path), replacing(path) as part, part.open("wb") as stream:
+            stream.write(codecs.BOM_UTF8)
+            empty = harmless_table(self._pairs_in(order[:0]))
+            with pyarrow.csv.CSVWriter(stream, empty.schema) as writer:
+                for rows in _blocks(order):
+                    writer.write_table(harmless_table(self._pairs_in(rows)))
+
+    def write_suggestions(self, path: Path) -> None:
+        """Write the suggested captions as `pairsift.suggest.table.suggestion_table` does."""
+        rows = np.flatnonzero(self._source >= 0)
+        ids, n = self._plan.ids, len(rows)
+        columns = ids[rows], np.zeros(n, np.bool_), ids[self._source[rows]], self._probability[rows].astype(np.float32)
+        _write_parquet(path, iter([pa.table([*columns, np.ones(n, np.bool_)], schema=SCHEMA)]))
+
+    def write_trust(self, path: Path) -> None:
+        """Write the fold of each pair, its match probability and what each kind of evidence says."""
+        judgement, plan = self._result.judgement, self._plan
+
+        def block(rows: Ints) -> pa.Table:
+            columns: dict[str, Array] = {"pair": plan.ids[rows], "fold": judgement.fold[rows]}
+            columns |= {"match_probability": judgement.probability[rows]}
+            return pa.table(columns | {name: values[rows] for name, values in judgement.detectors.items()})
+
+        _write_parquet(path, map(block, _blocks(np.arange(len(plan.ids)))))
+
+    def write_source(self, path: Path) -> None:
+        """Write the record of the pairs as `pairsift.pairs.changes.write_stored_pairs` does."""
+        files, plan = self._files, self._plan
+        n = len(files)
+        usable = np.zeros(n, np.bool_)
+        usable[plan.ids] = True
+        image_row = self._named_images()
+        starts = np.cumsum([0, *files.sizes])
+        owner = [os.fsencode(part.images.relative_to(files.path)) for part in files.parts]
+        shape = "{} with {} for captions".format(*files.widths)
+        facts = {"shape": shape, "hash": "", "noise": ""}
+
+        def block(rows: Ints) -> pa.Table:
+            of = np.searchsorted(starts, rows, side="right") - 1
+            columns = {
+                "pair": pa.array(rows),
+                "image": files.names(rows).cast(pa.string()),
+                "file": pa.array(owner, pa.binary()).take(pa.array(of)),
+                "caption": pa.array(files.captions.at(rows), pa.string()),
+                "split": pa.array(np.where(usable[rows], "train", "skipped")),
+                "image_row": pa.array(image_row[rows]),
+                "planted_row": pa.array(image_row[rows]),
+                "trained": pa.array(usable[rows]),
+                "mark": pa.repeat("", len(rows)),
+            }
+            return pa.table(columns).replace_schema_metadata(facts)
+
+        _write_parquet(path, map(block, _blocks(np.arange(n))))
+
+    def _named_images(self) -> Ints:
+        """Return the number of each row's image, where images with one vector and two names are two, (n,)."""
+        n, plan = len(self._files), self._plan
+        if not self._files.roles.image:
+            return np.arange(n)
+        number = int(plan.image_of.max(initial=-1)) + 1 + np.arange(n)  # those that cannot be used have their own
+        number[plan.ids] = plan.image_of
+        names = chain.from_iterable(self._files.names(rows).to_pylist() for rows in _blocks(np.arange(n)))
+        named = np.fromiter(map(hash, zip(names, number.tolist(), strict=True)), np.int64, n)
+        return first_numbers(named)
+
+    def _pairs_in(self, rows: Ints) -> pa.Table:
+        """Return the rows of `pairs.parquet` of some pairs."""
+        plan, files, result = self._plan, self._files, self._result
+        ids, source = plan.ids[rows], self._source[rows]
+        has = source >= 0
+        captions = np.full(len(rows), None, object)
+        captions[has] = files.captions.at(plan.ids[source[has]])
+        flagged = result.is_mismatch[rows]
+        given = np.where(flagged, "mismatched", "clean")
+        nothing = pa.nulls(len(rows), pa.int64())
+        return pa.table(
+            {
+                "pair": pa.array(ids),
+                "image": files.names(ids).cast(pa.string()),
+                "given_caption": pa.array(files.captions.at(ids), pa.string()),
+                "split": pa.repeat("train", len(rows)),
+                "match_probability": pa.array(result.match_probability[rows]),
+                "is_mismatch": pa.array(flagged),
+                "verdict": pa.array(given if result.judgement.verdicts else np.full(len(rows), UNKNOWN), pa.string()),
+                "suggested_caption": pa.array(captions, pa.string()),
+                "suggested_from_pair": pa.array(plan.ids[np.maximum(source, 0)], mask=~has),
+                "suggestion_probability": pa.array(self._probability[rows], from_pandas=True),
+                "image_duplicates": nothing,
+                "caption_duplicates": nothing,
+            }
+        )
+
+
+def _blocks(rows: Ints) -> Iterator[Ints]:
+    for start in range(0, max(1, len(rows)), ROWS):
+        yield rows[start : start + ROWS]
+
+
+def _write_parquet(path: Path, blocks: Blocks) -> None:
+    """Write tables one after the other as one.
+
+    Raises:
+        WriteError: It cannot be written; what was there stays.
+    """
+    first = next(blocks)
+    with writing(path), replacing(path) as part, pq.ParquetWriter(part, first.schema) as writer:
+        writer.write_table(first)
+        for table in blocks:
+            writer.write_table(table)

@@ -1,0 +1,194 @@
+"""The check of vectors in files, shard by shard."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pairsift
+from pairsift import InputError, find_mismatches
+from pairsift.cli.main import main
+from pairsift.detect import shards
+from pairsift.match.two_tower import LINEAR
+from pairsift.runs import vector_check
+from pairsift.runs.config import configure
+from pairsift.runs.vector_check import check_share
+from pairsift.sharding.parts import Share
+
+SMALL = "import pairsift; from pairsift.detect import shards; shards.LEARNED = 300; "  # of a process of its own
+COMMAND = SMALL + "import sys; from pairsift.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+def vectors(folder, n=1800, per=3, noise=0.3, seed=0):
+    """A folder of vectors in half precision, of which a share of the captions is moved; whose each caption is."""
+    rng = np.random.default_rng(seed)
+    image_of = np.repeat(np.arange(n // per), per)
+    hidden = rng.normal(size=(n // per, 12))
+    images = hidden @ rng.normal(size=(12, 24)) + 0.3 * rng.normal(size=(n // per, 24))
+    own = hidden[image_of] @ rng.normal(size=(12, 16)) + 0.3 * rng.normal(size=(n, 16))
+    source, moved = np.arange(n), rng.permutation(n)[: round(noise * n)]
+    source[moved] = np.roll(moved, 1)
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "image.npy", images[image_of].astype(np.float16))
+    np.save(folder / "text.npy", own[source].astype(np.float16))
+    words = [f"caption {row}" for row in source]
+    table = pa.table({"image": [f"{row}.jpg" for row in image_of], "caption": words, "shop": ["a"] * n})
+    pq.write_table(table, folder / "captions.parquet", row_group_size=500)
+    return source
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A folder of vectors, and whose caption each pair has."""
+    folder = tmp_path_factory.mktemp("vectors")
+    return folder, vectors(folder)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Small shards."""
+    monkeypatch.setattr(shards, "LEARNED", 300)
+    monkeypatch.setattr(vector_check, "MANY", 1000)
+
+
+def parts(run):
+    """The bytes of the parts of a run's shards, by name."""
+    return {file.name: file.read_bytes() for file in sorted((run / "shards").glob("evidence-*"))}
+
+
+@pytest.fixture(scope="module")
+def whole(source, tmp_path_factory):
+    """A run that one process made."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "LEARNED", 300)
+        patch.setattr(vector_check, "MANY", 1000)
+        out = tmp_path_factory.mktemp("runs") / "whole"
+        pairsift.check(source[0], out=out, progress=False)
+    return out
+
+
+@pytest.mark.slow
+def test_vectors_in_files_have_the_verdicts_of_the_same_vectors_in_arrays(source, whole):
+    folder, right = source
+    captions = pq.read_table(folder / "captions.parquet")["caption"]
+    expected = find_mismatches(np.load(folder / "image.npy"), np.load(folder / "text.npy"), captions)
+    table = pairsift.open_run(whole).pairs().sort_by("pair")
+    assert len(parts(whole)) == 5 and expected.judge.evidence
+    assert table["match_probability"].to_numpy() == pytest.approx(expected.match_probability, abs=1e-12)
+    flagged = table["is_mismatch"].to_numpy(zero_copy_only=False)
+    assert (flagged == (right != np.arange(1800))).mean() > 0.95
+    assert pairsift.open_run(whole).metrics["noise_rate"]["estimated"] == pytest.approx(0.3, abs=0.05)
+
+
+@pytest.mark.slow
+def test_shares_in_any_order_and_workers_of_ray_write_the_same_parts(source, whole, tmp_path):
+    for share in ("2/3", "0/3", "1/3"):
+        assert not (tmp_path / "shares" / "pairs.parquet").exists()
+        assert main(["check", str(source[0]), "--out", str(tmp_path / "shares"), "--shard", share, "--quiet"]) == 0
+    assert parts(tmp_path / "shares") == parts(whole)
+    assert pq.read_table(tmp_path / "shares" / "pairs.parquet").equals(pq.read_table(whole / "pairs.parquet"))
+    pytest.importorskip("ray", reason="ray is not installed")
+    subprocess.run(
+        [sys.executable, "-c", COMMAND, "check", source[0], "--out", tmp_path / "ray", "--ray", "local", "--quiet"],
+        check=True,
+        timeout=200,
+    )
+    assert parts(tmp_path / "ray") == parts(whole)
+
+
+@pytest.mark.slow
+def test_a_killed_process_costs_its_shard(source, whole, tmp_path):
+    out = tmp_path / "run"
+    command = [sys.executable, "-c", COMMAND, "check", source[0], "--out", out, "--shard", "0/1", "--quiet"]
+    for wanted in (1, 3):
+        process = subprocess.Popen(command)
+        while process.poll() is None and len(parts(out)) < wanted:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    kept = {name: os.stat(out / "shards" / name).st_mtime_ns for name in parts(out)}
+    assert 3 <= len(kept) < 5
+    subprocess.run(command, check=True, timeout=200)
+    assert parts(out) == parts(whole)
+    assert all(os.stat(out / "shards" / name).st_mtime_ns == time for name, time in kept.items())
+    assert pq.read_table(out / "pairs.parquet").equals(pq.read_table(whole / "pairs.parquet"))
+    assert not list(out.rglob("*.part"))
+
+
+@pytest.mark.slow
+def test_pairs_that_cannot_be_used_are_listed_and_the_others_keep_their_ids(tmp_path):
+    folder, out = tmp_path / "vectors", tmp_path / "run"
+    right = vectors(folder)
+    images, texts = np.load(folder / "image.npy"), np.load(folder / "text.npy")
+    images[7, 3], texts[11], images[20] = np.nan, 0, np.inf
+    np.save(folder / "image.npy", images)
+    np.save(folder / "text.npy", texts)
+    table = pq.read_table(folder / "captions.parquet")
+    captions = table["caption"].to_pylist()
+    captions[30], captions[31] = "  ", None
+    pq.write_table(table.set_column(1, "caption", pa.array(captions)), folder / "captions.parquet")
+    run = pairsift.check(folder, out=out, progress=False)
+    pairs = run.pairs()
+    assert set(range(1800)) - set(pairs["pair"].to_pylist()) == {7, 11, 20, 30, 31}
+    skipped = (out / "skipped.csv").read_text(encoding="utf-8-sig")
+    assert skipped.count("values that are not finite") == 2 and skipped.count("nothing but zeros") == 1
+    assert skipped.count("the caption is empty") == 2 and "captions.parquet row 8" in skipped
+    of_pair = dict(zip(pairs["pair"].to_pylist(), pairs["given_caption"].to_pylist(), strict=True))
+    assert all(of_pair[pair] == f"caption {right[pair]}" for pair in (0, 8, 40, 1799))
+
+
+@pytest.mark.slow
+def test_the_run_is_reviewed_searched_and_exported(source, whole, tmp_path):
+    from fastapi.testclient import TestClient
+
+    from pairsift.web.app import create_app
+
+    with TestClient(create_app(whole), base_url="http://127.0.0.1") as client:
+        page = client.get("/api/pairs", params={"limit": 5}).json()
+        assert page["total"] == 1800 and page["pairs"][0]["verdict"] == "mismatched"
+        suggested = client.get("/api/pairs", params={"limit": 50}).json()["pairs"]
+        assert any(row["captions"] for row in suggested)
+        assert client.get("/").status_code == client.get("/overview").status_code == 200
+    run = pairsift.open_run(whole, progress=False)
+    counts = run.export(tmp_path / "clean.parquet", drop_below=0.5)
+    clean = pq.read_table(tmp_path / "clean.parquet")
+    assert len(clean) == counts["kept"] == 1800 - counts["below"] and clean.column_names[-1] == "shop"
+    assert counts["below"] == pytest.approx(540, rel=0.1)
+    assert "1,800" in (whole / "report.html").read_text(encoding="utf-8")
+    assert len(run.images_like(0, 3)) == 3
+    assert len(run.audit()) == 1800
+
+
+def test_a_source_that_has_changed_ends_in_one_line(tmp_path):
+    folder, out = tmp_path / "vectors", tmp_path / "run"
+    vectors(folder)
+    config = configure(folder, method="linear", matcher=LINEAR, out=out)
+    check_share(config, Share(4, 5), lambda work, numbers: None)
+    os.utime(folder / "text.npy", (1, 1))
+    with pytest.raises(InputError, match="has changed since"):
+        check_share(config, Share())
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--shard", "2/2"], "--shard 2/2: give i/n with i from 0 to n - 1, such as 0/8"),
+        (["--shard", "x"], "--shard x: give i/n"),
+        (["--shard", "0/2", "--noise", "0.2"], "--noise needs all pairs at once: leave --shard and --ray out"),
+    ],
+)
+def test_a_wrong_option_is_one_line(source, tmp_path, capsys, options, line):
+    assert main(["check", str(source[0]), "--out", str(tmp_path / "run"), *options]) == 2
+    assert line in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_a_source_without_vectors_says_how_to_make_them(tmp_path, capsys):
+    (tmp_path / "pairs.csv").write_text("image,caption\na.jpg,a dog\n", encoding="utf-8")
+    assert main(["check", str(tmp_path / "pairs.csv"), "--out", str(tmp_path / "run"), "--shard", "0/2"]) == 2
+    assert "pairsift encode" in capsys.readouterr().err
