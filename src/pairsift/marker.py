@@ -13,7 +13,7 @@ from pairsift.files import LOCK, write_json
 
 MARKER = "pairsift.json"
 VERSION = 1  # of the files in a marked folder
-Kind = Literal["run", "grid", "scenes"]
+Kind = Literal["run", "grid", "scenes", "vectors"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Marker:
     """What a marker says of its folder.
 
     Attributes:
-        kind: `run` for a run of `fit`, `grid` for the rows of `bench`, `scenes` for the scenes of `demo`.
+        kind: `run` for a run of `fit`, `grid` for the rows of `bench`, `scenes` for the scenes of `demo`, `vectors` for
+            what `encode` makes.
         version: Version of the files in the folder.
         id: 16 hex digits that no other folder has, but copies of this one.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pairsift.runs.fit import Resume
 
 VERBS = (  # the most needed first; a verb that is not in this file is in the file of its name
-    *("demo", "check", "fit", "evaluate", "audit", "serve", "decide", "spot-check", "export", "score"),
+    *("demo", "check", "fit", "evaluate", "audit", "serve", "decide", "spot-check", "export", "score", "encode"),
     *("compare", "bench", "search", "list", "import-checkpoint"),
 )
 COMPLETION = "_PAIRSIFT_COMPLETE"  # set by the shell that asks for completions

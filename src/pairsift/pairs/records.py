@@ -209,7 +209,9 @@ def _empty_reasons(listing: Listing) -> list[str]:
     return ["" if most and reason == NUMBER else reason for reason in reasons]
 
 
-def assemble(source: str, reader: str, listing: Listing, draw: Draw | None, keep_empty: bool = False) -> Pairs:
+def assemble(
+    source: str, reader: str, listing: Listing, draw: Draw | None, keep_empty: bool = False, least: int | None = None
+) -> Pairs:
     """Check a reader's records and assign each one to a split.
 
     Args:
@@ -218,6 +220,7 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None, keep
         listing: Records of the reader.
         draw: Seed and shares for the splits that the source does not have; None puts all pairs into `added`.
         keep_empty: Whether captions that say nothing about a picture are used too.
+        least: Least number of images that can be used; by default three, and one without splits.
 
     Raises:
         InputError: Fewer than three images can be used (without splits, none), or the source's splits leave too few
@@ -237,7 +240,8 @@ def assemble(source: str, reader: str, listing: Listing, draw: Draw | None, keep
         if reason:
             skipped.append(Skip(printable(record.where), printable(reason), pair))
     image_names = [printable(record.image) for record in checks.firsts]
-    _refuse_too_few(source, len(checks.split_of), skipped, 1 if draw is None else MIN_IMAGES, listing)
+    least = (1 if draw is None else MIN_IMAGES) if least is None else least
+    _refuse_too_few(source, len(checks.split_of), skipped, least, listing)
     if draw is None:
         split_of, split = dict.fromkeys(checks.split_of, ADDED), ""
     else:

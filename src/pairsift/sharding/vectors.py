@@ -18,7 +18,7 @@ from pairsift.detect.folds import fingerprints
 from pairsift.encode.source_features import SourceFeatures, open_source_features
 from pairsift.errors import InputError
 from pairsift.pairs.precomputed import FeatureFiles, open_rows
-from pairsift.pairs.readers.embeddings import Part, is_embeddings, numbered_parts, single_part
+from pairsift.pairs.readers.embeddings import PROBLEM, Part, is_embeddings, numbered_parts, single_part
 from pairsift.pairs.readers.parquet import opened
 from pairsift.pairs.readers.rows import Roles, pick_columns
 from pairsift.pairs.readers.tables import PARQUET
@@ -220,7 +220,21 @@ class VectorFiles:
             broken |= texts.checked(rows)[1] | reasons
             empty = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(self.captions.array_at(rows), "")), "")
             broken |= dict.fromkeys(rows[np.asarray(empty)].tolist(), "the caption is empty")
+            broken |= self._problems(rows)
         return prints, dict(sorted(broken.items()))
+
+    def _problems(self, rows: Ints) -> dict[int, str]:
+        """Return why records could not be encoded, by row, where the tables say so."""
+        if self._problem is None:
+            return {}
+        found = zip(rows.tolist(), self._problem.at(rows), strict=True)
+        return {row: problem for row, problem in found if problem}
+
+    @cached_property
+    def _problem(self) -> ParquetTexts | None:
+        tables = [part.table for part in self.parts]
+        has = all(PROBLEM in pq.read_schema(table).names for table in tables)
+        return ParquetTexts(tables, PROBLEM) if has else None
 
 
 class RowsOf(Texts):

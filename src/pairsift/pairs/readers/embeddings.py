@@ -22,6 +22,7 @@ from pairsift.pairs.text import quoted
 
 IMAGES, TEXTS = "image.npy", "text.npy"
 FOLDERS = {"img_emb": ".npy", "text_emb": ".npy", "metadata": ".parquet"}  # as clip-retrieval writes them
+PROBLEM = "problem"  # column that says why a record could not be encoded, as `pairsift encode` writes it
 COMPARED = 4096  # vectors at a time
 TOLERANCE = 0.01  # relative distance of two vectors of one image, computed twice in half precision
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
@@ -178,7 +179,9 @@ def records_of(part: Part, table: SourceTable, roles: Roles, start: int) -> list
     records = []
     for number, row in enumerate(table.rows, start):
         record = named_record(row, roles, table.names)
-        records.append(replace(record, image=record.image or f"row {number}", path=part.images, row=number))
+        problem = record.problem or record.extra.get(PROBLEM, "")
+        name = record.image or f"row {number}"
+        records.append(replace(record, image=name, path=part.images, row=number, problem=problem))
     return records
 
 

@@ -110,19 +110,28 @@ def read_shards(path: Path, columns: Columns) -> Listing:
     return read_samples(path, columns)[1]
 
 
+def tar_files(path: Path) -> tuple[list[Path], list[Walk]]:
+    """Return the tar files of a source in their order, and the walks through its folders.
+
+    Raises:
+        InputError: There is none.
+    """
+    places = places_of(path)
+    walks = [walk(place) if place.is_dir() else Walk([place], [], 0, 0) for place in places]
+    files, given = [file for walked in walks for file in walked.files], set(places)
+    tars = [file for file in files if file in given or file.name.lower().endswith(ENDINGS)]
+    if not tars:
+        raise InputError(f"{path}: found no .tar file; the reader 'shards' needs one, or a folder with some")
+    return tars, walks
+
+
 def read_samples(path: Path, columns: Columns) -> tuple[list[Sample], Listing]:
     """Read tar files as `read_shards` does, and return the samples beside their records.
 
     Raises:
         InputError: As `read_shards`.
     """
-    root, places = root_of(path), places_of(path)
-    walks = [walk(place) if place.is_dir() else Walk([place], [], 0, 0) for place in places]
-    files = [file for walked in walks for file in walked.files]
-    given = set(places)
-    tars = [file for file in files if file in given or file.name.lower().endswith(ENDINGS)]
-    if not tars:
-        raise InputError(f"{path}: found no .tar file; the reader 'shards' needs one, or a folder with some")
+    root, (tars, walks) = root_of(path), tar_files(path)
     samples = [
         Sample(
             PurePosixPath(), str(folder), records=[Record(str(folder), "", None, "", problem=f"cannot be read: {why}")]

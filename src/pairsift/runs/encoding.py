@@ -1,0 +1,90 @@
+"""The encoding of a source into a folder of vectors, by one process or by several that share the folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pairsift.encode.options import EncodeOptions
+from pairsift.encode.registry import ID_ENCODERS, IMAGE_ENCODER, TEXT_ENCODER, check_names, text_parts
+from pairsift.errors import InputError, writing
+from pairsift.files import in_turn, write_json
+from pairsift.marker import require_own, write_marker
+from pairsift.pairs.records import Columns
+from pairsift.progress import progress
+from pairsift.sharding.encoding import Encoding, EncodingOptions
+from pairsift.sharding.engines import engine_of, run_here
+from pairsift.sharding.parts import Share
+
+FACTS = "encoding.json"  # what the folder holds, and by which encoders
+
+
+def encode_source(
+    source: Path, out: Path, shard: str | None, ray: str | None, named: Mapping[str, str | None], shown: bool = True
+) -> tuple[int, int]:
+    """Encode a source, or a share of its shards, and go on where an earlier call stopped.
+
+    Args:
+        source: The source.
+        out: The folder of the vectors.
+        shard: The share as `i/n`; None for all shards.
+        ray: Address of a Ray cluster; None for this process.
+        named: Encoders, reader, columns and folder of images by the names of their options.
+        shown: Whether to show progress.
+
+    Returns:
+        The number of shards, and how many of them are not encoded yet.
+
+    Raises:
+        InputError: The source or an option cannot be used, or the folder holds something else.
+    """
+    share = Share() if shard is None else Share.parse(shard)
+    engine = engine_of(ray)
+    encoders = {name: named.get(name) for name in ("encoders", "image_encoder", "text_encoder")}
+    encode = EncodeOptions(**encoders)  # type: ignore[arg-type]
+    images, texts = encode.image_encoder or IMAGE_ENCODER, encode.text_encoder or TEXT_ENCODER
+    check_names(images, texts)
+    if {"ngrams", "embeddings", *ID_ENCODERS} & set(text_parts(texts)):
+        raise InputError(f"--text-encoder {texts}: shards need an encoder that is fitted to nothing, such as muse")
+    folder = named.get("image_folder")
+    columns = Columns(named.get("image_column"), named.get("caption_column"), None if folder is None else Path(folder))
+    encoding = Encoding(out, EncodingOptions(source, columns, named.get("reader"), images, texts))
+    _begin(encoding, encode.shared_space)
+    missing = encoding.missing(share.number, share.of)
+    if engine is not None:
+        engine(encoding, missing)
+    else:
+        with progress(len(missing), "encoding", "shards", shown) as count:
+
+            def work(number: int) -> None:
+                encoding(number)
+                count(1)
+
+            run_here(work, missing)
+    return len(encoding.source.shards), len(encoding.missing(0, 1))
+
+
+def _begin(encoding: Encoding, aligned: bool) -> None:
+    """Mark the folder, or check that it was begun with the same source, options and encoders.
+
+    Raises:
+        InputError: The folder is not free, or was begun otherwise.
+    """
+    folder, options = encoding.folder, encoding.options
+    require_own(folder, "vectors")
+    facts = {"mark": encoding.mark, "source": str(options.source), "shards": len(encoding.source.shards)}
+    facts |= {"image_encoder": options.images, "text_encoder": options.texts, "aligned": aligned}
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with in_turn(folder / ".lock"):
+        if not (folder / FACTS).exists():
+            write_marker(folder, "vectors")
+            write_json(folder / FACTS, facts)
+    begun = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    if begun != facts:
+        different = next(name for name in reversed([*facts]) if begun.get(name) != facts[name])
+        raise InputError(
+            f"{folder} was begun with another {different.replace('_', ' ')} ({begun.get(different)}): repeat that, or "
+            "give another --out"
+        )

@@ -1,0 +1,155 @@
+"""The encoding of a source shard by shard, into a folder of vectors that `check`, `fit` and other tools read."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pairsift.arrays import Array
+from pairsift.encode.cache import encode_captions, encode_images
+from pairsift.encode.encoder import ImageEncoder, TextEncoder
+from pairsift.encode.registry import image_encoder, text_encoder
+from pairsift.errors import InputError, writing
+from pairsift.files import replacing, write_parquet
+from pairsift.pairs.image_files import within
+from pairsift.pairs.pairs import SKIPPED, Pairs
+from pairsift.pairs.readers.embeddings import PROBLEM
+from pairsift.pairs.records import Columns
+from pairsift.sharding.source_shards import Source, SourceShard
+from pairsift.source_path import root_of
+from pairsift.table import storable
+
+IMAGES, TEXTS, TABLES = "img_emb", "text_emb", "metadata"  # the folders of a layout that other tools share
+OWN = ("image", "caption", PROBLEM, "file")
+
+
+@dataclass(frozen=True)
+class EncodingOptions:
+    """What is encoded, and how.
+
+    Attributes:
+        source: The source.
+        columns: Options of the user.
+        reader: Name of the reader; None for the one that fits.
+        images: Name of the image encoder.
+        texts: Name of the text encoder.
+    """
+
+    source: Path
+    columns: Columns
+    reader: str | None
+    images: str
+    texts: str
+
+
+class Encoding:
+    """The encoding of a source into a folder that several processes may share.
+
+    A part is three files: the vectors of the images, those of the captions, both in half precision, and a table of the
+    records, which is written last. A record that cannot be used keeps its row, with zeros and its `problem`.
+
+    Args:
+        folder: The folder.
+        options: What is encoded, and how.
+    """
+
+    def __init__(self, folder: Path, options: EncodingOptions) -> None:
+        self.folder, self.options = folder, options
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Encoding, (self.folder, self.options)  # a worker reads the source and loads the encoders itself
+
+    @cached_property
+    def source(self) -> Source:
+        """The source."""
+        return Source(self.options.source, self.options.columns, self.options.reader)
+
+    @cached_property
+    def encoders(self) -> tuple[ImageEncoder, TextEncoder]:
+        """The encoders."""
+        return image_encoder(self.options.images, regions=False), text_encoder(self.options.texts, tokens=False)
+
+    @cached_property
+    def mark(self) -> str:
+        """A text by which source, options and encoders are recognised."""
+        files = [(str(shard.file), shard.start, shard.end) for shard in self.source.shards]
+        sizes = {shard.file.stat().st_size for shard in self.source.shards if shard.file is not None}
+        facts = [files, sorted(sizes), self.source.reader, self.options.columns, *(one.key() for one in self.encoders)]
+        return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+    def table(self, number: int) -> Path:
+        """Return the file of the records of a part."""
+        return self._file(TABLES, number, ".parquet")
+
+    def missing(self, number: int, of: int) -> list[int]:
+        """Return the parts of the share `number` of `of` that are not written yet."""
+        return [part for part in range(number, len(self.source.shards), of) if not self.table(part).exists()]
+
+    def _file(self, kind: str, number: int, suffix: str) -> Path:
+        return self.folder / kind / f"{kind}_{number:05d}{suffix}"
+
+    def __call__(self, number: int) -> None:
+        """Write the part of a shard.
+
+        Raises:
+            WriteError: It cannot be written.
+        """
+        images, texts, table = self._encoded(self.source.shards[number])
+        for kind, values in ((IMAGES, images), (TEXTS, texts)):
+            path = self._file(kind, number, ".npy")
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            with writing(path), replacing(path, durable=True) as part, part.open("wb") as stream:
+                np.save(stream, values.astype(np.float16))
+        path = self.table(number)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_parquet(path, table, durable=True)
+
+    def _encoded(self, shard: SourceShard) -> tuple[Array, Array, pa.Table]:
+        """Return the vectors of a shard's images and captions, and its records."""
+        encoders = self.encoders
+        with tempfile.TemporaryDirectory(prefix="pairsift-") as name:
+            cache = Path(name)
+            try:
+                pairs = self.source.read(shard, cache)
+            except InputError as error:
+                place = str(shard.file or self.options.source)
+                row = dict(zip(OWN, ("", "", storable(f"{place}: {error}"), ""), strict=True))
+                nothing = (np.zeros((1, encoder.dim), np.float32) for encoder in encoders)
+                return (*nothing, pa.table({key: [value] for key, value in row.items()}))
+            table, failures = encode_images(pairs, encoders[0], cache)
+            pairs = pairs.skip_images(failures)
+            used = np.flatnonzero(pairs.split != SKIPPED)
+            sides = [np.zeros((len(pairs), encoder.dim), np.float32) for encoder in encoders]
+            sides[0][used] = table.values[pairs.image_of[used]]
+            sides[1][used] = encode_captions(pairs, encoders[1], cache, False).values[used]
+            return sides[0], sides[1], self._records(pairs, cache)
+
+    def _records(self, pairs: Pairs, cache: Path) -> pa.Table:
+        """Return the records of a shard: image, caption, what is wrong, the file, and the source's other columns."""
+        problems = [""] * len(pairs)
+        of_image: dict[str, str] = {}
+        for skip in pairs.skipped:
+            if skip.pair >= 0:
+                problems[skip.pair] = skip.reason
+            else:
+                of_image[skip.where] = skip.reason
+        names = [pairs.image_name(pair) for pair in range(len(pairs))]
+        skipped = pairs.split == SKIPPED
+        base, files = root_of(self.options.source), list[str]()
+        for pair, row in enumerate(pairs.image_of.tolist()):
+            inside = row < 0 or cache in pairs.paths[row].parents
+            files.append("" if inside else within(pairs.paths[row], base))
+            if skipped[pair] and not problems[pair] and row >= 0:
+                problems[pair] = of_image.get(pairs.names[row], "cannot be used")
+        columns = dict(zip(OWN, (names, pairs.captions, problems, files), strict=True))
+        columns |= {name: cells for name, cells in pairs.columns.items() if name not in OWN}
+        return pa.table({name: pa.array(map(storable, cells), pa.string()) for name, cells in columns.items()})

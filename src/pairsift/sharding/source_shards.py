@@ -1,0 +1,162 @@
+"""The shards of a source of images and captions: its tar files, parts of its Parquet files, or parts of its list."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pairsift.arrays import Ints
+from pairsift.errors import InputError
+from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.readers import choose, read_listing, require_one, table_within
+from pairsift.pairs.readers.parquet import opened
+from pairsift.pairs.readers.shards import tar_files
+from pairsift.pairs.readers.tables import PARQUET
+from pairsift.pairs.records import Columns, assemble
+from pairsift.source_path import places_of, require_source, root_of
+
+PAIRS = 10_000  # of a shard, where the source has no shards of its own
+
+
+@dataclass(frozen=True)
+class SourceShard:
+    """A part of a source.
+
+    Attributes:
+        file: A tar file or a Parquet file; None for a part of the list of all pairs.
+        start: First row in the Parquet file, or in the list.
+        end: The row after the last one; 0 for a tar file.
+    """
+
+    file: Path | None
+    start: int = 0
+    end: int = 0
+
+
+class Source:
+    """A source of images and captions, cut into shards.
+
+    Tar files are shards, and so are every 10,000 rows of Parquet files. Any other source is listed as a whole, and
+    every 10,000 pairs are a shard.
+
+    Args:
+        path: The source.
+        columns: Options of the user.
+        reader: Name of the reader; None for the one that fits.
+
+    Attributes:
+        path: The source.
+        reader: Name of the reader.
+        shards: The shards, in order.
+
+    Raises:
+        InputError: There is nothing at the path, or it cannot be read.
+    """
+
+    def __init__(self, path: Path, columns: Columns, reader: str | None = None) -> None:
+        require_source(path)
+        self.path = table_within(path) if reader is None else path
+        self.reader = choose(self.path) if reader is None else reader
+        require_one(self.reader, self.path)
+        self._columns = columns
+        self._whole: Pairs | None = None
+        files = _parquet_files(self.path) if self.reader == "table" else []
+        if self.reader == "shards":
+            self.shards = [SourceShard(tar) for tar in tar_files(self.path)[0]]
+        elif files:
+            self.shards = [shard for file in files for shard in _of_parquet(file)]
+        else:
+            self._whole = self._read(self.path, columns)
+            self.shards = _of_rows(None, len(self._whole))
+        if not self.shards:
+            raise InputError(f"{self.path}: has no rows")
+
+    def read(self, shard: SourceShard, cache: Path) -> Pairs:
+        """Return the pairs of a shard; images that lie within a file are written into the cache folder.
+
+        Raises:
+            InputError: It cannot be read.
+        """
+        columns = replace(self._columns, cache=cache)
+        if shard.file is None:
+            assert self._whole is not None, "the source is a list"
+            return part_of(self._whole, np.arange(shard.start, shard.end))
+        if not shard.end:
+            return self._read(shard.file, columns)
+        folder = columns.folder or root_of(self.path)
+        with _rows_of(shard.file, shard.start, shard.end, cache) as file:
+            return self._read(file, replace(columns, folder=folder))
+
+    def _read(self, path: Path, columns: Columns) -> Pairs:
+        return assemble(str(path), self.reader, read_listing(path, self.reader, columns), None, least=0)
+
+
+def _parquet_files(path: Path) -> list[Path]:
+    """Return the Parquet files of a source; none where it has other tables."""
+    places = [path] if path.is_dir() else places_of(path)
+    files = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
+    found = [file for file in files if file.suffix.lower() in PARQUET]
+    return found if path.is_dir() or len(found) == len(files) else []
+
+
+def _of_parquet(file: Path) -> list[SourceShard]:
+    with opened(file) as parquet:
+        return _of_rows(file, parquet.metadata.num_rows)
+
+
+def _of_rows(file: Path | None, rows: int) -> list[SourceShard]:
+    """Return shards of equal size, at most 10,000 rows each."""
+    edges = np.linspace(0, rows, -(-rows // PAIRS) + 1).round().astype(int).tolist()
+    return [SourceShard(file, start, end) for start, end in pairwise(edges)]
+
+
+@contextmanager
+def _rows_of(file: Path, start: int, end: int, folder: Path) -> Iterator[Path]:
+    """Yield a Parquet file of the same name that has these rows alone."""
+    with tempfile.TemporaryDirectory(dir=folder) as name, opened(file) as parquet:
+        place, first, batches = Path(name, file.name), 0, []
+        for group in range(parquet.num_row_groups):
+            rows = parquet.metadata.row_group(group).num_rows
+            if first < end and start < first + rows:
+                table = parquet.read_row_group(group)
+                batches.append(table.slice(max(0, start - first), end - max(start, first)))
+            first += rows
+        pq.write_table(pa.concat_tables(batches), place)
+        del batches
+        yield place
+
+
+def part_of(pairs: Pairs, ids: Ints) -> Pairs:
+    """Return some pairs alone, with their images.
+
+    Args:
+        pairs: The pairs.
+        ids: The ids of these, ascending, (n,).
+    """
+    rows, owner = np.unique(pairs.image_of[ids], return_inverse=True)
+    has_none = bool(len(rows)) and rows[0] < 0
+    rows, owner = (rows[1:], owner - 1) if has_none else (rows, owner)
+    place = {pair: number for number, pair in enumerate(ids.tolist())}
+
+    def cells(values: Sequence[str]) -> list[str]:
+        return [values[pair] for pair in ids.tolist()]
+
+    return replace(
+        pairs,
+        names=[pairs.names[row] for row in rows],
+        paths=[pairs.paths[row] for row in rows],
+        captions=cells(pairs.captions),
+        image_of=owner.reshape(-1).astype(np.int64),
+        split=pairs.split[ids],
+        columns={name: cells(values) for name, values in pairs.columns.items()},
+        skipped=tuple(replace(skip, pair=place[skip.pair]) for skip in pairs.skipped if skip.pair in place),
+        own_names=None if pairs.own_names is None else cells(pairs.own_names),
+    )

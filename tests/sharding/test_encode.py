@@ -1,0 +1,147 @@
+"""The encoding of a source shard by shard."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pairsift.cli.main import main
+from pairsift.encode.cache import encode_pairs
+from pairsift.encode.registry import image_encoder, text_encoder
+from pairsift.pairs.readers import load
+from pairsift.sharding import source_shards
+from shard_sources import one_tar, picture, sample, write_shards, write_tar
+
+COMMAND = "import sys; from pairsift.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+def encode(source, out, *options):
+    """The exit code of the command."""
+    return main(["encode", str(source), "--out", str(out), "--quiet", *options])
+
+
+def read(out):
+    """The vectors and the records of all parts, one after the other."""
+    images, texts = (
+        np.concatenate([np.load(file) for file in sorted((out / kind).glob("*.npy"))])
+        for kind in ("img_emb", "text_emb")
+    )
+    return images, texts, pa.concat_tables([pq.read_table(file) for file in sorted((out / "metadata").iterdir())])
+
+
+def files(out):
+    """The bytes of all parts, by name."""
+    return {str(file.relative_to(out)): file.read_bytes() for file in sorted(out.glob("*/*"))}
+
+
+def expected(source, tmp_path):
+    """The vectors of a source that is encoded as a whole, by pair."""
+    pairs = load(source, shares=None, cache=tmp_path / "whole")
+    features, _ = encode_pairs(pairs, image_encoder(), text_encoder(), tmp_path / "features", progress=False)
+    return features.images.values[pairs.image_of], features.texts.values[:], pairs
+
+
+def test_tar_files_are_encoded_as_the_whole_is(tmp_path):
+    source, out = write_shards(tmp_path / "shards", 3, 4, shop="a"), tmp_path / "out"
+    assert encode(source, out) == 0
+    images, texts, table = read(out)
+    own, captions, pairs = expected(source, tmp_path)
+    assert images.dtype == np.float16 and np.abs(images - own).max() < 2e-3 * np.abs(own).max()
+    assert np.abs(texts - captions).max() < 2e-3 * np.abs(captions).max()
+    assert table["caption"].to_pylist() == list(pairs.captions) and table["shop"].to_pylist() == ["a"] * 12
+    assert table["problem"].to_pylist() == [""] * 12
+    assert len(files(out)) == 9 and not list(tmp_path.rglob("*.part"))
+
+
+def test_every_part_of_a_parquet_file_and_of_a_list_is_a_shard(tmp_path, monkeypatch):
+    monkeypatch.setattr(source_shards, "PAIRS", 4)
+    rows = [{"image": {"bytes": picture(n), "path": f"{n}.jpg"}, "caption": f"a caption {n}"} for n in range(10)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "pairs.parquet", row_group_size=3)
+    (tmp_path / "images").mkdir()
+    for n in range(10):
+        (tmp_path / "images" / f"{n}.jpg").write_bytes(picture(n))
+    lines = "".join(f"images/{n}.jpg,a caption {n}\n" for n in range(10))
+    (tmp_path / "pairs.csv").write_text(f"image,caption\n{lines}", encoding="utf-8")
+    for kind in ("parquet", "csv"):
+        assert encode(tmp_path / f"pairs.{kind}", tmp_path / kind) == 0
+    images, texts, table = read(tmp_path / "parquet")
+    own, captions, _ = expected(tmp_path / "pairs.parquet", tmp_path)
+    assert len(list((tmp_path / "parquet" / "metadata").iterdir())) == 3
+    assert np.abs(images - own).max() < 2e-3 * np.abs(own).max() and len(texts) == len(captions) == 10
+    assert table["caption"].to_pylist() == [f"a caption {n}" for n in range(10)]
+    again, words, listed = read(tmp_path / "csv")
+    assert (again == images).all() and (words == texts).all()
+    assert listed["file"].to_pylist() == [f"images/{n}.jpg" for n in range(10)]
+
+
+def test_broken_shards_and_records_are_kept_as_rows_with_a_reason(tmp_path):
+    source = one_tar(tmp_path, *sample("a", 1), ("b.jpg", b"no image"), ("b.txt", b"a broken one"), *sample("c", 3))
+    whole = (source / "00001.tar").read_bytes()
+    (source / "00002.tar").write_bytes(whole[:2300])
+    (source / "00003.tar").write_bytes(b"")
+    (source / "00004.tar").write_bytes(b"\x07" * 5000)
+    assert encode(source, tmp_path / "out") == 0
+    images, texts, table = read(tmp_path / "out")
+    problems = table["problem"].to_pylist()
+    bad = np.array([bool(problem) for problem in problems])
+    assert not images[bad].any() and not texts[bad].any()
+    assert images[~bad].any(1).all() and texts[~bad].any(1).all()
+    assert "cut off" in " ".join(problems) and "empty file" in " ".join(problems)
+    captions = dict(zip(table["caption"].to_pylist(), problems, strict=True))
+    assert captions["a broken one"] and not captions["caption 3"] and not captions["caption 102"]
+
+
+def test_shares_write_the_same_parts(tmp_path):
+    source = write_shards(tmp_path / "shards", 5, 2)
+    assert encode(source, tmp_path / "whole") == 0
+    for share in ("1/2", "0/2"):
+        assert encode(source, tmp_path / "shares", "--shard", share) == 0
+    assert files(tmp_path / "shares") == files(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_killed_process_costs_its_shard(tmp_path):
+    source, out = write_shards(tmp_path / "shards", 12, 3), tmp_path / "out"
+    assert encode(source, tmp_path / "whole") == 0
+    command = [sys.executable, "-c", COMMAND, "encode", source, "--out", out, "--quiet"]
+    process = subprocess.Popen(command)
+    while process.poll() is None and len(list(out.glob("metadata/*.parquet"))) < 3:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    kept = {file: os.stat(file).st_mtime_ns for file in out.glob("metadata/*.parquet")}
+    assert 3 <= len(kept) < 12
+    subprocess.run(command, check=True, timeout=200)
+    assert files(out) == files(tmp_path / "whole")
+    assert all(os.stat(file).st_mtime_ns == time for file, time in kept.items())
+
+
+def test_a_folder_is_not_mixed_with_other_encoders_or_sources(tmp_path, capsys):
+    source, out = write_shards(tmp_path / "shards"), tmp_path / "out"
+    assert encode(source, out) == 0
+    before = files(out)
+    assert encode(source, out, "--text-encoder", "wordllama") == 2
+    assert "begun with another text encoder (muse)" in capsys.readouterr().err
+    write_tar(source / "00009.tar", sample("x", 9))
+    assert encode(source, out) == 2
+    assert "begun with another shards (2)" in capsys.readouterr().err and files(out) == before
+    assert encode(source, tmp_path / "other", "--text-encoder", "muse+ngrams") == 2
+    assert "fitted to nothing" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_vectors_are_checked(tmp_path):
+    from pairsift.scenes import write_scenes
+
+    write_scenes(tmp_path / "scenes", 60, 1)
+    assert encode(tmp_path / "scenes", tmp_path / "vectors") == 0
+    assert main(["check", str(tmp_path / "vectors"), "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["noise_rate"]["estimated"] < 0.05 and sum(metrics["pairs"].values()) == 300
