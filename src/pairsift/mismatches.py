@@ -179,9 +179,20 @@ class JudgedVectors:
         if known + len(new) <= shards.LEARNED:
             judgement = JudgedVectors.of(self.pairs.followed_by(new), self.seed).judgement()
         else:
-            parts = [self.judge.evidence_of(new.subset(rows)) for rows in shards.cut(new.image_of, np.arange(len(new)))]
-            judgement = self.judge.judge.judgement([*self.evidence, *parts])
+            order = np.argsort(new.image_of, kind="stable")
+            parts = [self.judge.evidence_of(new.subset(rows)) for rows in shards.cut(new.image_of, order)]
+            return self.judgement_beside(parts, order)
         return judgement.subset(np.arange(known, known + len(new)))
+
+    def judgement_beside(self, evidence: Sequence[PairEvidence], rows: Ints) -> Judgement:
+        """Return the judgement about new pairs beside these by their evidence, in their order.
+
+        Args:
+            evidence: The evidence of the new pairs, shard by shard.
+            rows: The new pair that each piece of evidence is about, (m,).
+        """
+        place = len(self.pairs) + np.argsort(rows, kind="stable")
+        return self.judge.judge.judgement([*self.evidence, *evidence]).subset(place)
 
 
 class Mismatches:

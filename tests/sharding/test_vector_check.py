@@ -1,6 +1,7 @@
 """The check of vectors in files, shard by shard."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,39 +9,21 @@ import time
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from vector_folder import COMMAND, vectors
 
 import pairsift
 from pairsift import InputError, find_mismatches
 from pairsift.cli.main import main
 from pairsift.detect import shards
 from pairsift.match.two_tower import LINEAR
+from pairsift.review import Decision
 from pairsift.runs import vector_check
 from pairsift.runs.config import configure
 from pairsift.runs.vector_check import check_share
 from pairsift.sharding.parts import Share
-
-SMALL = "import pairsift; from pairsift.detect import shards; shards.LEARNED = 300; "  # of a process of its own
-COMMAND = SMALL + "import sys; from pairsift.cli.main import main; sys.exit(main(sys.argv[1:]))"
-
-
-def vectors(folder, n=1800, per=3, noise=0.3, seed=0):
-    """A folder of vectors in half precision, of which a share of the captions is moved; whose each caption is."""
-    rng = np.random.default_rng(seed)
-    image_of = np.repeat(np.arange(n // per), per)
-    hidden = rng.normal(size=(n // per, 12))
-    images = hidden @ rng.normal(size=(12, 24)) + 0.3 * rng.normal(size=(n // per, 24))
-    own = hidden[image_of] @ rng.normal(size=(12, 16)) + 0.3 * rng.normal(size=(n, 16))
-    source, moved = np.arange(n), rng.permutation(n)[: round(noise * n)]
-    source[moved] = np.roll(moved, 1)
-    folder.mkdir(parents=True, exist_ok=True)
-    np.save(folder / "image.npy", images[image_of].astype(np.float16))
-    np.save(folder / "text.npy", own[source].astype(np.float16))
-    words = [f"caption {row}" for row in source]
-    table = pa.table({"image": [f"{row}.jpg" for row in image_of], "caption": words, "shop": ["a"] * n})
-    pq.write_table(table, folder / "captions.parquet", row_group_size=500)
-    return source
 
 
 @pytest.fixture(scope="module")
@@ -155,11 +138,19 @@ def test_the_run_is_reviewed_searched_and_exported(source, whole, tmp_path):
         suggested = client.get("/api/pairs", params={"limit": 50}).json()["pairs"]
         assert any(row["captions"] for row in suggested)
         assert client.get("/").status_code == client.get("/overview").status_code == 200
-    run = pairsift.open_run(whole, progress=False)
+    shutil.copytree(whole, tmp_path / "run")
+    run = pairsift.open_run(tmp_path / "run", progress=False)
     counts = run.export(tmp_path / "clean.parquet", drop_below=0.5)
     clean = pq.read_table(tmp_path / "clean.parquet")
     assert len(clean) == counts["kept"] == 1800 - counts["below"] and clean.column_names[-1] == "shop"
     assert counts["below"] == pytest.approx(540, rel=0.1)
+    run.decisions().decide([Decision(3, "drop"), Decision(5, "replace", "another caption")], "me")
+    run.export(tmp_path / "clean.csv", weights=True)
+    rows = pyarrow.csv.read_csv(tmp_path / "clean.csv").to_pylist()
+    assert len(rows) == 1799 and rows[4]["caption"] == "another caption" and rows[4]["weight"] == 1
+    assert rows[3]["caption"] == f"caption {source[1][4]}"
+    run.export(tmp_path / "clean.txt")
+    assert (tmp_path / "clean.txt").read_text().split() == [str(pair) for pair in range(1800) if pair != 3]
     assert "1,800" in (whole / "report.html").read_text(encoding="utf-8")
     assert len(run.images_like(0, 3)) == 3
     assert len(run.audit()) == 1800

@@ -21,6 +21,8 @@ from pairsift.cli.shared import RUN, SOURCE, in_words
     "--quotes", type=click.Choice(["csv", "backslash", "none"]), help="How quotes are marked in a CSV or TSV."
 )
 @click.option("--lists", type=click.Choice(["split", "keep"]), help="Whether a cell that lists captions is several.")
+@click.option("--shard", metavar="I/N", help="Work on every N-th shard, from I; other processes do the others.")
+@click.option("--ray", metavar="ADDRESS", help="Work on a Ray cluster at this address, or local.")
 @SOURCE
 def score(run: Path, new: str, out: Path, source: str | None, **options: str | None) -> None:
     """Judge new pairs by a finished run.
@@ -33,4 +35,4 @@ def score(run: Path, new: str, out: Path, source: str | None, **options: str | N
 
     opened = Run(run, source=source)
     rows = opened.score(new, out, **options)
-    print(f"{out}: {in_words(rows)}")
+    print(f"{out}: {in_words(rows)}" if rows is not None else "done; the shards of other processes are missing")

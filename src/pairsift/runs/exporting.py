@@ -6,17 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.export.cleaned import export, folder_of_names
 from pairsift.export.selection import Selection, choose_pairs
 from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.readers.rows import unique
 from pairsift.pairs.records import Columns
 from pairsift.pairs.source_rows import origin_of_pairs, read_origin
 from pairsift.review import Decisions
-from pairsift.run_folder import CONFIG, read_metrics, require_finished
-from pairsift.runs.config import read_config
+from pairsift.run_folder import CONFIG, SHARDS, read_metrics, require_finished
+from pairsift.runs.config import Config, read_config
 from pairsift.runs.prepare import read_finished
+from pairsift.runs.vector_check import files_of, has_judge, pairs_of
+from pairsift.sharding.exporting import FORMATS, export_rows
+from pairsift.sharding.judging import Judging
 from pairsift.table import read_pairs, storable
 
 
@@ -56,6 +61,8 @@ def export_run(
     config = read_config(place / CONFIG)
     if source is not None:
         config = config.with_source(source)
+    if has_judge(place) and Path(out).suffix.lower() in FORMATS and not splits:
+        return _export_vectors(place, config, Path(out), drop_below, replace_above, weights), None
     table = read_pairs(place)
     pairs = read_finished(config, place, read_metrics(place)).pairs
     _require_judged(table, pairs, place)
@@ -81,6 +88,20 @@ def export_run(
         pairs = replace(pairs, source_rows=None)  # its rows are the pairs, not the records of the source
     export(origin, pairs, selection, Path(out), weights, splits)
     return selection, folder_of_names(pairs, Path(out))
+
+
+def _export_vectors(
+    folder: Path, config: Config, out: Path, drop_below: float, replace_above: float | None, weights: bool
+) -> Selection:
+    """Export a run that was made shard by shard, some rows at a time; see `export_run`."""
+    files = files_of(config)
+    plan = Judging(folder / SHARDS, files).plan
+    pairs, table = pairs_of(config, files, plan), read_pairs(folder)
+    decisions = Decisions(folder, table["pair"].to_numpy()).table()
+    selection = choose_pairs(pairs, table, decisions, drop_below, replace_above)
+    column = unique([*pq.read_schema(files.parts[0].table).names, "weight"])[-1]
+    export_rows(files, selection.keep, selection.captions, selection.weight if weights else None, out, column)
+    return selection
 
 
 def gives_verdicts(folder: str | Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from pairsift.files import only_writer, write_json, write_parquet
 from pairsift.match.base import Matcher
 from pairsift.pairs.pairs import SPLITS, Pairs
 from pairsift.pairs.readers import choose, load
+from pairsift.pairs.records import Columns
 from pairsift.progress import write
 from pairsift.report.report import write_report
 from pairsift.retrieve.answers import Answers
@@ -57,8 +58,12 @@ from pairsift.runs.source_changes import (
     mended_suspects,
 )
 from pairsift.runs.spot_check import recalibrated_tables, spot_check, spot_result
+from pairsift.runs.vector_check import has_judge
+from pairsift.runs.vector_score import score_vectors
 from pairsift.search.index import make_index
 from pairsift.search.search import Hit, Search
+from pairsift.sharding.engines import engine_of
+from pairsift.sharding.parts import Share
 from pairsift.source_path import require_path, require_source
 from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import count_verdicts, detection, detector_scores, read_pairs, suspects, write_tables
@@ -313,7 +318,7 @@ class Run:
         )
         return dict(selection.counts)
 
-    def score(
+    def score(  # noqa: PLR0913
         self,
         source: str | Path,
         out: str | Path,
@@ -324,7 +329,9 @@ class Run:
         image_folder: str | Path | None = None,
         quotes: str | None = None,
         lists: str | None = None,
-    ) -> int:
+        shard: str | None = None,
+        ray: str | None = None,
+    ) -> int | None:
         """Judge new pairs, and write their table.
 
         The columns are those of `pairs` without the groups of duplicates. A probability means the same as for a
@@ -342,20 +349,28 @@ class Run:
             image_folder: Folder that relative image paths start from.
             quotes: How quotes are marked in a CSV or TSV file, as in `load`.
             lists: Whether a cell of text that lists several captions is several (`split`) or one (`keep`).
+            shard: The share of the work as `i/n`, where other processes do the rest; None for all.
+            ray: Address of a Ray cluster that does the work, for a run on vectors that was made shard by shard.
 
         Returns:
-            The number of pairs in the table.
+            The number of pairs in the table; None where the shards of other processes are missing.
 
         Raises:
             InputError: The source cannot be read, its pairs are not like the run's (features for a run on images,
                 vectors of another length), the table exists already, or another call is writing it.
         """
         path, source = Path(out), require_path(source)
+        share = Share() if shard is None else Share.parse(shard)
         require_source(source)
         require_new_table(path)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        with only_writer(path):
+        if has_judge(self.folder):
+            named = Columns(image_column, caption_column)
+            return score_vectors(self.folder, self.config, source, path, named, share, engine_of(ray), self.progress)
+        if ray is not None:
+            raise InputError(f"{self.folder} was not made shard by shard: leave --ray out, or give --shard")
+        with nullcontext() if shard else only_writer(path):
             columns: dict[str, Any] = {"image_column": image_column, "caption_column": caption_column}
             columns |= {"quotes": quotes, "lists": lists}
             text_file = self.config.data.text_file
@@ -366,7 +381,7 @@ class Run:
             new = load(source, reader, shares=None, image_folder=image_folder, cache=cache, **columns)
             scorer = Scorer(self.config, self.folder, self.prepared, self.matchers, new, self.progress)
             with self._mixed():
-                rows = score_to(scorer, path)
+                rows = score_to(scorer, path, share=share)
             list_skipped(scorer.encoded.pairs, path.with_suffix(".skipped.csv"), self.progress)
             return rows
 

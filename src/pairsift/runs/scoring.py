@@ -31,10 +31,13 @@ from pairsift.runs.features import evidence_features
 from pairsift.runs.judge import Judge
 from pairsift.runs.judging import judged_tables
 from pairsift.runs.prepare import Prepared, SourcePairs, encode
+from pairsift.sharding.parts import Share
+from pairsift.sharding.source_shards import part_of
 from pairsift.table import UNKNOWN, suspects, write_csv
 
 CHUNK = 20_000  # pairs that are judged at once
 FORMATS = (".parquet", ".csv")
+ALL = Share()
 
 
 class Scorer:
@@ -94,7 +97,7 @@ class Scorer:
         images = np.unique(self.encoded.pairs.image_of[ids])
         prepared = replace(
             self.run,
-            pairs=joined_pairs(self.run.pairs, _part(self.encoded.pairs, ids)),
+            pairs=joined_pairs(self.run.pairs, part_of(self.encoded.pairs, ids)),
             features=_joined_features(self.run.features, self.encoded.features, images, ids),
         )
         evidence = _joined_features(*self._evidence, images, ids)
@@ -189,16 +192,17 @@ def joined_pairs(pairs: Pairs, new: Pairs) -> Pairs:
     )
 
 
-def score_to(scorer: Scorer, out: Path, chunk: int = CHUNK) -> int:
+def score_to(scorer: Scorer, out: Path, chunk: int = CHUNK, share: Share = ALL) -> int | None:
     """Score the new pairs in parts, write the table, and return the number of its rows.
 
     Finished parts are kept beside the file until it is complete, so that a call that was killed can be repeated. Only
-    one call at a time may write a file, see `only_writer`.
+    one call at a time may write a file, see `only_writer`, but for calls with different shares.
 
     Args:
         scorer: The judge of the new pairs.
         out: The table to write, `.parquet` or `.csv`, which must not exist.
         chunk: Number of pairs that are judged at once.
+        share: The parts that this call writes; None is returned where parts of others are missing.
 
     Raises:
         InputError: The file exists already, or its format is unknown.
@@ -211,8 +215,10 @@ def score_to(scorer: Scorer, out: Path, chunk: int = CHUNK) -> int:
     files = []
     for number, ids in enumerate(_chunks(scorer.new, chunk)):
         files.append(parts / f"{number:06d}.parquet")
-        if not files[-1].exists():
+        if number % share.of == share.number and not files[-1].exists():
             write_parquet(files[-1], scorer.score(ids))
+    if not all(file.exists() for file in files):
+        return None
     table = _join(files, out)
     if scorer.progress:
         print(_flag_line(table), file=sys.stderr)
@@ -248,21 +254,6 @@ def _chunks(new: Pairs, chunk: int) -> Iterator[Ints]:
         if end > start:
             yield np.sort(order[start:end])
         start = end
-
-
-def _part(new: Pairs, ids: Ints) -> Pairs:
-    """Return these pairs alone, with their images."""
-    rows, owner = np.unique(new.image_of[ids], return_inverse=True)
-    return replace(
-        new,
-        names=[new.names[row] for row in rows],
-        paths=[new.paths[row] for row in rows],
-        captions=[new.captions[pair] for pair in ids],
-        image_of=owner.astype(np.int64),
-        split=new.split[ids],
-        columns={name: [values[pair] for pair in ids] for name, values in new.columns.items()},
-        own_names=None,
-    )
 
 
 def _key(scorer: Scorer, chunk: int) -> str:

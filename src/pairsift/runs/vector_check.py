@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -42,7 +42,7 @@ from pairsift.runs.claim import require_same
 from pairsift.runs.config import Config, read_config
 from pairsift.runs.skipped import write_skipped
 from pairsift.sharding.engines import Engine, run_here
-from pairsift.sharding.judging import Judging, Plan
+from pairsift.sharding.judging import JUDGE, Judging, Plan
 from pairsift.sharding.parts import Share
 from pairsift.sharding.tables import JudgedTables
 from pairsift.sharding.vectors import VectorFiles
@@ -53,13 +53,18 @@ from pairsift.train.checkpoint import write_tensors
 MANY = 200_000  # pairs of vectors from which on a check never has all of them in memory
 
 
+def has_judge(folder: Path) -> bool:
+    """Return whether a run keeps what its judge has learned, as one does that was made shard by shard."""
+    return (folder / SHARDS / JUDGE).exists()
+
+
 def is_large(config: Config) -> bool:
     """Return whether a check is made shard by shard: of many vectors, with no option that needs them all at once."""
     source = Path(config.source)
     if not config.method.starts_linear or not is_embeddings(source) or _without(config):
         return False
     try:
-        return len(_files(config)) > MANY
+        return len(files_of(config)) > MANY
     except InputError:
         return False  # the reader of vectors in memory says what is wrong
 
@@ -79,7 +84,12 @@ def _without(config: Config) -> str:
     return next((f"--{name}" for name, value in named.items() if value), "")
 
 
-def _files(config: Config) -> VectorFiles:
+def files_of(config: Config) -> VectorFiles:
+    """Return the files of the vectors that a run is about.
+
+    Raises:
+        InputError: They cannot be read.
+    """
     columns = Columns(config.data.image_column, config.data.caption_column)
     return VectorFiles.open(Path(config.source), columns, config.starts_aligned)
 
@@ -104,7 +114,7 @@ def check_share(config: Config, share: Share, engine: Engine | None = None, show
     """
     if option := _without(config):
         raise InputError(f"{option} needs all pairs at once: leave --shard and --ray out")
-    files = _files(config)
+    files = files_of(config)
     folder = config.folder
     require_own(folder, "run")
     with writing(folder):
@@ -147,14 +157,16 @@ def check_large(config: Config, shown: bool = True) -> None:
     Raises:
         InputError: The source cannot be used.
     """
-    folder, files = config.folder, _files(config)
+    folder, files = config.folder, files_of(config)
     with writing(folder):
         (folder / SHARDS).mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG, config.text())
+    started = time.monotonic()
     learn(config, folder, files)
-    judging = Judging(folder / SHARDS, files)
+    judging, learned = Judging(folder / SHARDS, files), time.monotonic()
     judge_shards(judging, Share(), None, shown)
-    finish(config, judging)
+    judged = time.monotonic()
+    finish(config, judging, {"learn": round(learned - started, 1), "judge": round(judged - learned, 1)})
 
 
 def learn(config: Config, folder: Path, files: VectorFiles) -> None:
@@ -164,7 +176,7 @@ def learn(config: Config, folder: Path, files: VectorFiles) -> None:
         return
     limit_threads(config.train.threads)
     begin_stage("judging", f"learning from {files.path}")
-    judging.learn(config.train.seed, config.detect)
+    judging.begin(config.train.seed, config.detect)
 
 
 def judge_shards(judging: Judging, share: Share, engine: Engine | None, shown: bool) -> None:
@@ -182,8 +194,14 @@ def judge_shards(judging: Judging, share: Share, engine: Engine | None, shown: b
         run_here(work, numbers)
 
 
-def finish(config: Config, judging: Judging) -> None:
-    """Write the run by all parts."""
+def finish(config: Config, judging: Judging, seconds: Mapping[str, float] = {}) -> None:  # not changed
+    """Write the run by all parts.
+
+    Args:
+        config: The run's options.
+        judging: The judging, of which all parts are written.
+        seconds: How long the stages before took, where it is known.
+    """
     folder, files, plan = config.folder, judging.files, judging.plan
     started = time.monotonic()
     result = judging.result()
@@ -195,11 +213,11 @@ def finish(config: Config, judging: Judging) -> None:
     tables.write_trust(folder / TRUST)
     tables.write_suggestions(folder / SUGGESTIONS_FILE)
     tables.write_suspects(folder / SUSPECTS_FILE)
-    pairs = _pairs(config, files, plan)
+    pairs = pairs_of(config, files, plan)
     write_skipped(pairs, folder / SKIPPED)
     tables.write_pairs(folder / PAIRS_FILE)
     metrics = _metrics(config, pairs, result)
-    metrics["seconds"] = {"finish": round(time.monotonic() - started, 1)}
+    metrics["seconds"] = {**seconds, "finish": round(time.monotonic() - started, 1)}
     report = read_pairs(folder)
     write_report(folder / REPORT, pairs, report, {**metrics, "encoders": _encoders(config)}, [], config.tree())
     write_json(folder / METRICS, metrics)  # last: with it, the run is finished
@@ -209,8 +227,8 @@ def _encoders(config: Config) -> dict[str, str]:
     return {"image_encoder": "precomputed features", "text_encoder": config.encode.text_encoder or "embeddings"}
 
 
-def _pairs(config: Config, files: VectorFiles, plan: Plan) -> Pairs:
-    """Return the pairs as the report asks for them, with captions that stay in their files."""
+def pairs_of(config: Config, files: VectorFiles, plan: Plan) -> Pairs:
+    """Return the pairs without what fills memory: names and captions stay in their files."""
     n = len(files)
     image_of = np.full(n, -1, np.int64)
     image_of[plan.ids] = plan.image_of

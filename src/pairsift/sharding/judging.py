@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,26 +50,37 @@ class Plan:
     broken: dict[str, str]
 
     @staticmethod
-    def of(files: VectorFiles, seed: int) -> Plan:
+    def of(files: VectorFiles, seed: int, learns: bool = True) -> Plan:
         """Look at all vectors, and choose the pairs that are learned from.
+
+        Args:
+            files: The source.
+            seed: Seed of the choice.
+            learns: Whether a judge learns from some of the pairs.
 
         Raises:
             InputError: Fewer than two pairs can be used.
         """
         prints, broken = files.scan()
         ids = np.setdiff1d(np.arange(len(prints)), np.array([*broken], np.int64))
-        if len(ids) < 2:
+        least = 1 + learns
+        if len(ids) < least:
             first = next((f"; row {row} {why}" for row, why in broken.items()), "")
-            raise InputError(f"{files.path}: {len(ids)} of {len(prints):,} pairs can be used, and 2 are needed{first}")
+            used = f"{len(ids)} of {len(prints):,} pairs can be used"
+            raise InputError(f"{files.path}: {used}, and at least {least} must be{first}")
         image_of = first_numbers(prints[ids])
-        learned, rest = shards.learned_rows(image_of, seed)
+        if learns:
+            learned, rest = shards.learned_rows(image_of, seed)
+        else:
+            learned, rest = np.zeros(0, np.int64), np.argsort(image_of, kind="stable")
         edges = np.cumsum([0, *map(len, shards.cut(image_of, rest))])
         words = {str(row): why for row, why in broken.items()}
         return Plan(files.mark, seed, ids, image_of, learned, rest, edges, words)
 
     def pairs(self, files: VectorFiles) -> VectorPairs:
-        """Return all pairs, which are read when they are needed."""
-        return files.pairs(self.ids, self.image_of)
+        """Return all pairs, which are read when they are needed; without learned ones, none is a training pair."""
+        train = np.full(len(self.ids), len(self.learned) > 0)
+        return replace(files.pairs(self.ids, self.image_of), train=train)
 
 
 class Judging:
@@ -77,21 +89,28 @@ class Judging:
     It writes the parts of evidence when it is called with the numbers of shards.
 
     Args:
-        folder: The folder of the plan, the judge and the parts.
+        folder: The folder of the plan and the parts.
         files: The source.
+        known: The judging of the pairs that the judge learned from; None where it learns from these.
     """
 
-    def __init__(self, folder: Path, files: VectorFiles) -> None:
-        self.folder, self.files = folder, files
+    def __init__(self, folder: Path, files: VectorFiles, known: Judging | None = None) -> None:
+        self.folder, self.files, self.known = folder, files, known
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Judging, (self.folder, self.files, self.known)  # a worker reads the plan and the judge itself
 
     @property
     def begun(self) -> bool:
-        """Whether the judge has learned."""
-        return (self.folder / JUDGE).exists()
+        """Whether the plan is made, and the judge has learned."""
+        return (self.folder / (JUDGE if self.known is None else PLAN)).exists()
 
-    def learn(self, seed: int, options: DetectOptions) -> None:
+    def begin(self, seed: int, options: DetectOptions) -> None:
         """Write the plan and the judge, which one process does."""
-        plan = Plan.of(self.files, seed)
+        plan = Plan.of(self.files, seed, self.known is None)
+        if self.known is not None:
+            write_object(self.folder / PLAN, plan)
+            return
         judge = VectorJudge.fit(plan.pairs(self.files).subset(plan.learned), seed, options)
         write_object(self.folder / PLAN, plan)
         write_object(self.folder / JUDGE, judge)  # last: with it, the plan is there
@@ -111,7 +130,7 @@ class Judging:
     @cached_property
     def judge(self) -> VectorJudge:
         """What was learned."""
-        return read_object(self.folder / JUDGE, VectorJudge)
+        return read_object(self.folder / JUDGE, VectorJudge) if self.known is None else self.known.judge
 
     @property
     def parts(self) -> Parts:
@@ -130,11 +149,15 @@ class Judging:
         self.parts.write(number, evidence_table(plan.ids[rows], found))
 
     def result(self) -> Mismatches:
-        """Return the verdict about all pairs, by all parts."""
+        """Return the verdict about all pairs, by all parts; beside the known pairs where there are any."""
         plan, parts = self.plan, self.parts
         evidence = [evidence_of(parts.read(number)) for number in range(parts.count)]
-        judged = JudgedVectors(self._pairs, plan.seed, plan.learned, plan.rest, self.judge, evidence)
-        return Mismatches(self._pairs, judged.judgement(), plan.seed, judged)
+        if self.known is None:
+            judged = JudgedVectors(self._pairs, plan.seed, plan.learned, plan.rest, self.judge, evidence)
+            return Mismatches(self._pairs, judged.judgement(), plan.seed, judged)
+        before = self.known.result()
+        judgement = before.judge.judgement_beside(evidence, plan.rest)
+        return Mismatches(self._pairs, judgement, plan.seed, before.judge, before)
 
 
 def evidence_table(ids: Ints, evidence: PairEvidence) -> pa.Table:

@@ -17,6 +17,7 @@ from pairsift.arrays import Array, Ints, first_numbers
 from pairsift.errors import writing
 from pairsift.files import replacing
 from pairsift.mismatches import Mismatches
+from pairsift.pairs.pairs import ADDED
 from pairsift.sharding.judging import Plan
 from pairsift.sharding.vectors import VectorFiles
 from pairsift.spreadsheet import harmless_table, keep_filled_in
@@ -36,10 +37,14 @@ class JudgedTables:
         files: The source.
         plan: What was judged.
         result: The verdict.
+        known: The files and the plan of the pairs whose captions are suggested; None for these pairs.
     """
 
-    def __init__(self, files: VectorFiles, plan: Plan, result: Mismatches) -> None:
+    def __init__(
+        self, files: VectorFiles, plan: Plan, result: Mismatches, known: tuple[VectorFiles, Plan] | None = None
+    ) -> None:
         self._files, self._plan, self._result = files, plan, result
+        self._known_files, self._known = (files, plan) if known is None else known
         worst = result.suspects(SUGGESTED)
         source, probability = np.full(len(result), -1, np.int64), np.full(len(result), np.nan)
         pair = worst["pair"].to_numpy()
@@ -53,18 +58,24 @@ class JudgedTables:
         order = np.lexsort((np.arange(len(result)), result.match_probability))
         _write_parquet(path, map(self._pairs_in, _blocks(order)))
 
+    def write_scores(self, path: Path) -> None:
+        """Write the table of new pairs in their order, as CSV or Parquet by the name of the file."""
+        tables = (
+            self._pairs_in(rows).drop_columns(["image_duplicates", "caption_duplicates"])
+            for rows in _blocks(np.arange(len(self._result)))
+        )
+        if path.suffix.lower() == ".csv":
+            _write_csv(path, tables)
+        else:
+            _write_parquet(path, tables)
+
     def write_suspects(self, path: Path) -> None:
         """Write the flagged pairs as CSV, worst first; a table that a person wrote decisions into is kept."""
         result = self._result
         flagged = np.flatnonzero(result.is_mismatch)
         order = flagged[np.argsort(result.match_probability[flagged], kind="stable")]
         keep_filled_in(path)
-        with writing(path), replacing(path) as part, part.open("wb") as stream:
-            stream.write(codecs.BOM_UTF8)
-            empty = harmless_table(self._pairs_in(order[:0]))
-            with pyarrow.csv.CSVWriter(stream, empty.schema) as writer:
-                for rows in _blocks(order):
-                    writer.write_table(harmless_table(self._pairs_in(rows)))
+        _write_csv(path, map(self._pairs_in, _blocks(order)), marked=True)
 
     def write_suggestions(self, path: Path) -> None:
         """Write the suggested captions as `pairsift.suggest.table.suggestion_table` does."""
@@ -130,7 +141,7 @@ class JudgedTables:
         ids, source = plan.ids[rows], self._source[rows]
         has = source >= 0
         captions = np.full(len(rows), None, object)
-        captions[has] = files.captions.at(plan.ids[source[has]])
+        captions[has] = self._known_files.captions.at(self._known.ids[source[has]])
         flagged = result.is_mismatch[rows]
         given = np.where(flagged, "mismatched", "clean")
         nothing = pa.nulls(len(rows), pa.int64())
@@ -139,12 +150,12 @@ class JudgedTables:
                 "pair": pa.array(ids),
                 "image": files.names(ids).cast(pa.string()),
                 "given_caption": pa.array(files.captions.at(ids), pa.string()),
-                "split": pa.repeat("train", len(rows)),
+                "split": pa.repeat("train" if len(plan.learned) else ADDED, len(rows)),
                 "match_probability": pa.array(result.match_probability[rows]),
                 "is_mismatch": pa.array(flagged),
                 "verdict": pa.array(given if result.judgement.verdicts else np.full(len(rows), UNKNOWN), pa.string()),
                 "suggested_caption": pa.array(captions, pa.string()),
-                "suggested_from_pair": pa.array(plan.ids[np.maximum(source, 0)], mask=~has),
+                "suggested_from_pair": pa.array(self._known.ids[np.maximum(source, 0)], mask=~has),
                 "suggestion_probability": pa.array(self._probability[rows], from_pandas=True),
                 "image_duplicates": nothing,
                 "caption_duplicates": nothing,
@@ -155,6 +166,17 @@ class JudgedTables:
 def _blocks(rows: Ints) -> Iterator[Ints]:
     for start in range(0, max(1, len(rows)), ROWS):
         yield rows[start : start + ROWS]
+
+
+def _write_csv(path: Path, blocks: Blocks, marked: bool = False) -> None:
+    """Write tables one after the other as CSV, as `pairsift.table.write_csv` does."""
+    first = harmless_table(next(blocks))
+    with writing(path), replacing(path) as part, part.open("wb") as stream:
+        stream.write(codecs.BOM_UTF8 * marked)
+        with pyarrow.csv.CSVWriter(stream, first.schema) as writer:
+            writer.write_table(first)
+            for table in blocks:
+                writer.write_table(harmless_table(table))
 
 
 def _write_parquet(path: Path, blocks: Blocks) -> None:

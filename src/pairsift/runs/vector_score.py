@@ -1,0 +1,76 @@
+"""The scores of many new vectors in files, by a run that was made shard by shard."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from pairsift.errors import InputError, writing
+from pairsift.files import in_turn
+from pairsift.pairs.records import Columns
+from pairsift.run_folder import SHARDS
+from pairsift.runs.config import Config
+from pairsift.runs.vector_check import files_of, judge_shards
+from pairsift.sharding.engines import Engine
+from pairsift.sharding.judging import Judging
+from pairsift.sharding.parts import Share
+from pairsift.sharding.tables import JudgedTables
+from pairsift.sharding.vectors import VectorFiles
+
+
+def score_vectors(
+    run: Path,
+    config: Config,
+    source: Path,
+    out: Path,
+    columns: Columns,
+    share: Share,
+    engine: Engine | None = None,
+    shown: bool = True,
+) -> int | None:
+    """Judge a share of new vectors by a run, and write the table where all shards are judged.
+
+    A repeated call goes on where a killed one stopped.
+
+    Args:
+        run: The run's folder.
+        config: The options of the run.
+        source: The folder of the new vectors.
+        out: The table to write.
+        columns: Columns of the new tables.
+        share: The shards of this process.
+        engine: What works on the shards; by default this process.
+        shown: Whether to show progress.
+
+    Returns:
+        The number of rows of the table; None where other shards are missing.
+
+    Raises:
+        InputError: The vectors cannot be read, or are not like the run's.
+    """
+    known_files = files_of(config)
+    files = VectorFiles.open(source, columns, known_files.aligned)
+    if files.widths != known_files.widths:
+        raise InputError(
+            "{}: the vectors have {} and {} values, and those of the run {} and {}: use the same encoders".format(
+                source, *files.widths, *known_files.widths
+            )
+        )
+    folder = out.with_name(f".{out.name}.{files.mark}.parts")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    judging = Judging(folder, files, Judging(run / SHARDS, known_files))
+    with in_turn(folder / ".lock"):
+        if not judging.begun:
+            judging.begin(config.train.seed, config.detect)
+    judge_shards(judging, share, engine, shown)
+    if judging.parts.missing():
+        return None
+    with in_turn(folder / ".lock"):
+        if not out.exists():
+            known = judging.known
+            assert known is not None
+            JudgedTables(files, judging.plan, judging.result(), (known_files, known.plan)).write_scores(out)
+    rows = len(judging.plan.ids)
+    shutil.rmtree(folder, ignore_errors=True)
+    return rows

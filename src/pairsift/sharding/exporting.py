@@ -1,0 +1,87 @@
+"""The export of a run on vectors in files: the rows of its tables, some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from pairsift.arrays import Bools, Reals
+from pairsift.errors import InputError, writing
+from pairsift.files import replacing
+from pairsift.pairs.readers.parquet import opened
+from pairsift.sharding.vectors import VectorFiles
+from pairsift.spreadsheet import harmless_table
+
+FORMATS = (".parquet", ".csv", ".txt")
+ROWS = 65_536  # rows that are in memory at once
+
+
+def export_rows(
+    files: VectorFiles, keep: Bools, captions: Mapping[int, str], weight: Reals | None, out: Path, column: str
+) -> None:
+    """Write the rows to keep, with their columns, as Parquet or CSV, or their ids as text.
+
+    Args:
+        files: The source.
+        keep: Whether to keep each row, (n,).
+        captions: New captions by row.
+        weight: Weight of each row, (n,); None for no column of weights.
+        out: The file, which must not exist.
+        column: Name of the column of weights.
+
+    Raises:
+        InputError: The file exists already, or has another ending.
+        WriteError: It cannot be written.
+    """
+    suffix = out.suffix.lower()
+    if suffix not in FORMATS:
+        raise InputError(f"{out}: a run that was made shard by shard is exported as {', '.join(FORMATS)}")
+    if out.exists():
+        raise InputError(f"{out} exists already: name another file, or move it away")
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    if suffix == ".txt":
+        with writing(out), replacing(out) as part, part.open("w", encoding="utf-8") as stream:
+            for row in np.flatnonzero(keep).tolist():
+                stream.write(f"{row}\n" if weight is None else f"{row} {weight[row]}\n")
+        return
+    blocks = _kept(files, keep, captions, weight, column)
+    first = next(blocks)
+    with writing(out), replacing(out) as part:
+        if suffix == ".parquet":
+            with pq.ParquetWriter(part, first.schema) as writer:
+                writer.write_table(first)
+                for block in blocks:
+                    writer.write_table(block)
+        else:
+            first = harmless_table(first)
+            with pyarrow.csv.CSVWriter(part, first.schema) as sheet:
+                sheet.write_table(first)
+                for block in blocks:
+                    sheet.write_table(harmless_table(block))
+
+
+def _kept(
+    files: VectorFiles, keep: Bools, captions: Mapping[int, str], weight: Reals | None, column: str
+) -> Iterator[pa.Table]:
+    """Yield the rows to keep, some at a time; the first table may be empty."""
+    start, changed = 0, np.array(sorted(captions), np.int64)
+    for part in files.parts:
+        with opened(part.table) as parquet:
+            for batch in parquet.iter_batches(ROWS):
+                rows = np.arange(start, start + len(batch))
+                start += len(batch)
+                table = pa.Table.from_batches([batch])
+                if len(np.intersect1d(rows, changed)):
+                    place = table.column_names.index(files.roles.caption)
+                    cells = table.column(place).to_pylist()
+                    cells = [captions.get(row, cell) for row, cell in zip(rows.tolist(), cells, strict=True)]
+                    table = table.set_column(place, table.field(place), pa.array(cells, table.field(place).type))
+                if weight is not None:
+                    table = table.append_column(column, pa.array(weight[rows]))
+                yield table.filter(pa.array(keep[rows]))
