@@ -1,5 +1,6 @@
 """The encoding of a source shard by shard."""
 
+import io
 import json
 import os
 import signal
@@ -11,12 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from pairsift.cli.main import main
 from pairsift.encode.cache import encode_pairs
 from pairsift.encode.registry import image_encoder, text_encoder
 from pairsift.pairs.readers import load
 from pairsift.sharding import source_shards
+from pairsift.web.images import Images
 from shard_sources import one_tar, picture, sample, write_shards, write_tar
 
 COMMAND = "import sys; from pairsift.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -134,6 +137,28 @@ def test_a_folder_is_not_mixed_with_other_encoders_or_sources(tmp_path, capsys):
     assert "begun with another shards (2)" in capsys.readouterr().err and files(out) == before
     assert encode(source, tmp_path / "other", "--text-encoder", "muse+ngrams") == 2
     assert "fitted to nothing" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tar", "csv"])
+def test_the_images_of_checked_vectors_are_shown(tmp_path, kind):
+    source, out, n = tmp_path / "source", tmp_path / "vectors", 120
+    if kind == "tar":
+        write_shards(source, 3, n // 3)
+    else:
+        (source / "images").mkdir(parents=True)
+        for number in range(n):
+            (source / "images" / f"{number}.jpg").write_bytes(picture(number))
+        rows = "".join(f"images/{number}.jpg,caption {number} of all\n" for number in range(n))
+        (source / "pairs.csv").write_text(f"image,caption\n{rows}", encoding="utf-8")
+    assert encode(source, out) == 0
+    assert main(["check", str(out), "--out", str(tmp_path / "run"), "--shard", "0/1", "--quiet"]) == 0
+    images = Images(tmp_path / "run", out)
+    assert images.exist
+    for pair in (0, 50, n - 1):
+        shown = np.asarray(Image.open(io.BytesIO(images.jpeg(pair, "small"))).convert("RGB")).mean((0, 1))
+        assert shown == pytest.approx(np.asarray(Image.open(io.BytesIO(picture(pair)))).mean((0, 1)), abs=3)
+    assert images.version(0) and images.jpeg(n, "small") is None
 
 
 @pytest.mark.slow

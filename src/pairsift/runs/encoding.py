@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,8 +17,7 @@ from pairsift.progress import progress
 from pairsift.sharding.encoding import Encoding, EncodingOptions
 from pairsift.sharding.engines import engine_of, run_here
 from pairsift.sharding.parts import Share
-
-FACTS = "encoding.json"  # what the folder holds, and by which encoders
+from pairsift.sharding.vectors import FACTS
 
 
 def encode_source(
@@ -73,7 +73,7 @@ def _begin(encoding: Encoding, aligned: bool) -> None:
     """
     folder, options = encoding.folder, encoding.options
     require_own(folder, "vectors")
-    facts = {"mark": encoding.mark, "source": str(options.source), "shards": len(encoding.source.shards)}
+    facts = {"mark": encoding.mark, "source": os.path.abspath(options.source), "shards": len(encoding.source.shards)}
     facts |= {"image_encoder": options.images, "text_encoder": options.texts, "aligned": aligned}
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -21,13 +21,14 @@ from pairsift.files import replacing, write_parquet
 from pairsift.pairs.image_files import within
 from pairsift.pairs.pairs import SKIPPED, Pairs
 from pairsift.pairs.readers.embeddings import PROBLEM
+from pairsift.pairs.readers.tars import Member
 from pairsift.pairs.records import Columns
 from pairsift.sharding.source_shards import Source, SourceShard
 from pairsift.source_path import root_of
 from pairsift.table import storable
 
 IMAGES, TEXTS, TABLES = "img_emb", "text_emb", "metadata"  # the folders of a layout that other tools share
-OWN = ("image", "caption", PROBLEM, "file")
+OWN = ("image", "caption", PROBLEM, "file", "file_offset", "file_size")
 
 
 @dataclass(frozen=True)
@@ -119,22 +120,27 @@ class Encoding:
         with tempfile.TemporaryDirectory(prefix="pairsift-") as name:
             cache = Path(name)
             try:
-                pairs = self.source.read(shard, cache)
+                pairs, places = self.source.read(shard, cache)
             except InputError as error:
                 place = str(shard.file or self.options.source)
-                row = dict(zip(OWN, ("", "", storable(f"{place}: {error}"), ""), strict=True))
+                row = dict(zip(OWN, ("", "", storable(f"{place}: {error}"), ""), strict=False))
                 nothing = (np.zeros((1, encoder.dim), np.float32) for encoder in encoders)
-                return (*nothing, pa.table({key: [value] for key, value in row.items()}))
+                numbers = dict.fromkeys(("file_offset", "file_size"), pa.nulls(1, pa.int64()))
+                return (*nothing, pa.table({**{key: [value] for key, value in row.items()}, **numbers}))
             table, failures = encode_images(pairs, encoders[0], cache)
             pairs = pairs.skip_images(failures)
             used = np.flatnonzero(pairs.split != SKIPPED)
             sides = [np.zeros((len(pairs), encoder.dim), np.float32) for encoder in encoders]
             sides[0][used] = table.values[pairs.image_of[used]]
             sides[1][used] = encode_captions(pairs, encoders[1], cache, False).values[used]
-            return sides[0], sides[1], self._records(pairs, cache)
+            return sides[0], sides[1], self._records(pairs, places, cache)
 
-    def _records(self, pairs: Pairs, cache: Path) -> pa.Table:
-        """Return the records of a shard: image, caption, what is wrong, the file, and the source's other columns."""
+    def _records(self, pairs: Pairs, places: list[Member | None], cache: Path) -> pa.Table:
+        """Return the records of a shard.
+
+        These are image, caption, what is wrong, the file of the image, and the source's other columns. Of an image in a
+        tar file, they have the place of its bytes too.
+        """
         problems = [""] * len(pairs)
         of_image: dict[str, str] = {}
         for skip in pairs.skipped:
@@ -146,10 +152,15 @@ class Encoding:
         skipped = pairs.split == SKIPPED
         base, files = root_of(self.options.source), list[str]()
         for pair, row in enumerate(pairs.image_of.tolist()):
+            place = places[pair] if places else None
             inside = row < 0 or cache in pairs.paths[row].parents
-            files.append("" if inside else within(pairs.paths[row], base))
+            files.append(within(place.tar, base) if place else "" if inside else within(pairs.paths[row], base))
             if skipped[pair] and not problems[pair] and row >= 0:
                 problems[pair] = of_image.get(pairs.names[row], "cannot be used")
-        columns = dict(zip(OWN, (names, pairs.captions, problems, files), strict=True))
+        columns = dict(zip(OWN, (names, pairs.captions, problems, files), strict=False))
         columns |= {name: cells for name, cells in pairs.columns.items() if name not in OWN}
-        return pa.table({name: pa.array(map(storable, cells), pa.string()) for name, cells in columns.items()})
+        table = pa.table({name: pa.array(map(storable, cells), pa.string()) for name, cells in columns.items()})
+        for name in ("offset", "size"):
+            found = [None if place is None else getattr(place, name) for place in places or [None] * len(pairs)]
+            table = table.append_column(f"file_{name}", pa.array(found, pa.int64()))
+        return table

@@ -18,8 +18,9 @@ from pairsift.errors import InputError
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose, read_listing, require_one, table_within
 from pairsift.pairs.readers.parquet import opened
-from pairsift.pairs.readers.shards import tar_files
+from pairsift.pairs.readers.shards import read_samples, tar_files
 from pairsift.pairs.readers.tables import PARQUET
+from pairsift.pairs.readers.tars import Member
 from pairsift.pairs.records import Columns, assemble
 from pairsift.source_path import places_of, require_source, root_of
 
@@ -79,8 +80,10 @@ class Source:
         if not self.shards:
             raise InputError(f"{self.path}: has no rows")
 
-    def read(self, shard: SourceShard, cache: Path) -> Pairs:
-        """Return the pairs of a shard; images that lie within a file are written into the cache folder.
+    def read(self, shard: SourceShard, cache: Path) -> tuple[Pairs, list[Member | None]]:
+        """Return the pairs of a shard, and the place of each pair's image where it lies in a tar file.
+
+        Images that lie within a file are written into the cache folder.
 
         Raises:
             InputError: It cannot be read.
@@ -88,12 +91,14 @@ class Source:
         columns = replace(self._columns, cache=cache)
         if shard.file is None:
             assert self._whole is not None, "the source is a list"
-            return part_of(self._whole, np.arange(shard.start, shard.end))
-        if not shard.end:
-            return self._read(shard.file, columns)
-        folder = columns.folder or root_of(self.path)
-        with _rows_of(shard.file, shard.start, shard.end, cache) as file:
-            return self._read(file, replace(columns, folder=folder))
+            return part_of(self._whole, np.arange(shard.start, shard.end)), []
+        if shard.end:
+            folder = columns.folder or root_of(self.path)
+            with _rows_of(shard.file, shard.start, shard.end, cache) as file:
+                return self._read(file, replace(columns, folder=folder)), []
+        samples, listing = read_samples(shard.file, columns)
+        places = [sample.image for sample in samples for _ in sample.records]
+        return assemble(str(shard.file), self.reader, listing, None, least=0), places
 
     def _read(self, path: Path, columns: Columns) -> Pairs:
         return assemble(str(path), self.reader, read_listing(path, self.reader, columns), None, least=0)

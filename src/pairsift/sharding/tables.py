@@ -24,6 +24,7 @@ from pairsift.spreadsheet import harmless_table, keep_filled_in
 from pairsift.suggest.table import SCHEMA
 from pairsift.table import UNKNOWN
 
+IMAGE_PLACE = {"file": pa.string(), "file_offset": pa.int64(), "file_size": pa.int64()}
 ROWS = 200_000  # rows that are in memory at once
 SUGGESTED = 1_000  # suspects that get a suggestion, the worst ones
 
@@ -104,8 +105,9 @@ class JudgedTables:
         image_row = self._named_images()
         starts = np.cumsum([0, *files.sizes])
         owner = [os.fsencode(part.images.relative_to(files.path)) for part in files.parts]
+        root, places = files.images_root, files.image_files()
         shape = "{} with {} for captions".format(*files.widths)
-        facts = {"shape": shape, "hash": "", "noise": ""}
+        facts = {"shape": shape, "hash": "", "noise": "", "images": root}
 
         def block(rows: Ints) -> pa.Table:
             of = np.searchsorted(starts, rows, side="right") - 1
@@ -113,6 +115,7 @@ class JudgedTables:
                 "pair": pa.array(rows),
                 "image": files.names(rows).cast(pa.string()),
                 "file": pa.array(owner, pa.binary()).take(pa.array(of)),
+                **{f"image_{name}": column.array_at(rows).cast(IMAGE_PLACE[name]) for name, column in places.items()},
                 "caption": pa.array(files.captions.at(rows), pa.string()),
                 "split": pa.array(np.where(usable[rows], "train", "skipped")),
                 "image_row": pa.array(image_row[rows]),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,8 +25,10 @@ from pairsift.pairs.readers.parquet import opened
 from pairsift.pairs.readers.rows import Roles, pick_columns
 from pairsift.pairs.readers.tables import PARQUET
 from pairsift.pairs.records import Columns
+from pairsift.source_path import root_of
 from pairsift.vector_pairs import Texts, VectorPairs
 
+FACTS = "encoding.json"  # in a folder of `pairsift encode`: of what the vectors are, and by which encoders
 SCANNED = 16_384  # vectors that are looked at together
 
 
@@ -160,6 +164,21 @@ class VectorFiles:
     def sizes(self) -> list[int]:
         """The number of rows of each part."""
         return [len(open_rows(part.images, (2,))) for part in self.parts]
+
+    @cached_property
+    def images_root(self) -> str:
+        """The folder that the images' files start from, where the vectors are those of images; else empty."""
+        facts = self.path / FACTS
+        if not facts.exists():
+            return ""
+        return os.path.abspath(root_of(json.loads(facts.read_text(encoding="utf-8"))["source"]))
+
+    def image_files(self) -> dict[str, ParquetTexts]:
+        """Return the columns that say where images lie, by name; none where the vectors are not those of images."""
+        if not self.images_root:
+            return {}
+        tables = [part.table for part in self.parts]
+        return {name: ParquetTexts(tables, name) for name in ("file", "file_offset", "file_size")}
 
     @property
     def widths(self) -> tuple[int, int]:

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow.parquet as pq
 from PIL import Image
 
-from pairsift.encode.decode import BadImage, open_image
+from pairsift.encode.decode import BadImage, decode_image, open_image
 from pairsift.errors import InputError
 from pairsift.run_folder import KNOWN, SOURCE
 
 Size = Literal["small", "large"]
+WITHIN = ("image_file_offset", "image_file_size")  # where an image lies in a tar file
 SIDES: dict[Size, int] = {"small": 320, "large": 1280}  # longest side in pixels
 
 
@@ -37,29 +38,47 @@ class Images:
         if not path.exists():
             raise InputError(f"{path} is missing: take it from a copy of the run, or fit again")
         known = folder / KNOWN if (folder / KNOWN).exists() else path
-        table = pq.read_table(known, columns=["file", "image_row", "planted_row"], memory_map=True)
-        self._base, self._files = base, table["file"]
+        names = ["file", "image_row", "planted_row"]
+        places = [name for name in ("image_file", *WITHIN) if name in pq.read_schema(known).names]
+        table = pq.read_table(known, columns=[*names, *places], memory_map=True)
+        facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+        root = facts.get("images")  # of the images that the vectors of a run are those of
+        self._base, self._files = (Path(root), table["image_file"]) if root else (base, table["file"])
+        self._within = [table[name] for name in WITHIN] if root else []
         self._image_of = table["planted_row"].to_numpy()
         rows, first = np.unique(table["image_row"].to_numpy(), return_index=True)
         self._image_rows, self._first_pairs = rows, first
-        self.exist = not (table.schema.metadata or {}).get(b"shape")  # a source of features has no images
+        self.exist = bool(root) or not facts.get("shape")  # a source of features has no images
 
-    def path(self, pair: int) -> Path | None:
-        """Return the file of a pair's image, or None if the run has none for it."""
+    def _row(self, pair: int) -> int:
+        """Return the row of the first pair with a pair's image; -1 where the run has no image for it."""
         if not self.exist or not 0 <= pair < len(self._image_of):
-            return None
+            return -1
         row = int(self._image_of[pair])
         place = int(np.searchsorted(self._image_rows, row))
         if row < 0 or place == len(self._image_rows) or self._image_rows[place] != row:
-            return None
-        return self._base / os.fsdecode(self._files[int(self._first_pairs[place])].as_py())
+            return -1
+        return int(self._first_pairs[place])
+
+    def path(self, pair: int) -> Path | None:
+        """Return the file of a pair's image, or None if the run has none for it."""
+        row = self._row(pair)
+        name = None if row < 0 else self._files[row].as_py()
+        return self._base / os.fsdecode(name) if name else None
 
     def jpeg(self, pair: int, size: Size) -> bytes | None:
         """Return a pair's image as JPEG, at most as large as the size; None if it cannot be shown."""
         path = self.path(pair)
+        if path is None:
+            return None
+        start, length = (column[self._row(pair)].as_py() for column in self._within) if self._within else (None, None)
         try:
-            return None if path is None else _encode(path, size)
-        except BadImage:
+            if start is None:
+                return _encode(open_image(path, smallest=SIDES[size]), size)
+            with path.open("rb") as stream:
+                stream.seek(start)
+                return _encode(decode_image(stream.read(length), SIDES[size]), size)
+        except (BadImage, OSError):
             return None
 
     def version(self, pair: int) -> str:
@@ -72,13 +91,8 @@ class Images:
         return "" if status is None else f"{status.st_mtime_ns:x}-{status.st_size:x}"
 
 
-def _encode(path: Path, size: Size) -> bytes:
-    """Return an image file as JPEG.
-
-    Raises:
-        BadImage: It cannot be read.
-    """
-    image = open_image(path, smallest=SIDES[size])
+def _encode(image: Image.Image, size: Size) -> bytes:
+    """Return an image as JPEG."""
     image.thumbnail((SIDES[size], SIDES[size]), Image.Resampling.LANCZOS)
     stream = io.BytesIO()
     image.save(stream, "JPEG", quality=85)

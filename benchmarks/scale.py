@@ -1,0 +1,181 @@
+"""Many pairs of vectors in files: seconds and memory of a check, of an export and of the review, by their number.
+
+A folder of vectors of 512 numbers in half precision, `image.npy`, `text.npy` and `captions.parquet`, is checked by
+`pairsift check` in a process of its own, exported, and reviewed over HTTP. 30% of the captions change places; where the
+folder has `truth.npy`, AUROC and the flags are compared with it. `shared` is the same check by two processes with one
+thread each, beside one process with one thread. The memory is the largest resident size of the process. Beside the
+seconds stands the time of a product of two float32 matrices of 2,048 x 2,048.
+
+    python benchmarks/scale.py vectors-100k vectors-1m vectors-10m --work /tmp/scale
+    python benchmarks/scale.py vectors-1m --work /tmp/scale --stages shared
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+# isort: split
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from sklearn.metrics import roc_auc_score
+
+from rows import Row, markdown, page, parser, read_rows, versions, write_rows
+from serve import FILTERS, peak, timed
+
+PRODUCT, REPEATS = 2048, 20
+STAGES = ("check", "export", "review", "shared")
+COMMAND = [sys.executable, "-m", "pairsift.cli"]
+
+
+def main() -> None:
+    options = parser(__doc__, "scale.json")
+    options.add_argument("vectors", nargs="+", type=Path, help="folders of vectors")
+    options.add_argument(
+        "--work", type=Path, required=True, help="folder of the runs, which are made if they are missing"
+    )
+    options.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[:-1])
+    chosen = options.parse_args()
+    rows = read_rows(chosen.json)
+    for folder in chosen.vectors:
+        run, pairs = chosen.work / f"{folder.name}-run", pq.read_metadata(folder / "captions.parquet").num_rows
+        for stage in chosen.stages:
+            for row in STAGE[stage](folder, run):
+                row = {"pairs": pairs, "stage": stage, **row, "product": product(), **machine()}
+                same = {name: row[name] for name in ("pairs", "stage", "what")}
+                rows = [other for other in rows if {name: other[name] for name in same} != same] + [row]
+                write_rows(chosen.json, rows)
+                print(row, flush=True)
+    rows.sort(key=lambda row: (row["pairs"], STAGES.index(row["stage"])))
+    write_rows(chosen.json, rows)
+    chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)), encoding="utf-8")
+
+
+def machine() -> Row:
+    """What a row was measured with."""
+    return {**versions(), "machine": f"{platform.machine()}, {os.cpu_count()} cores", "date": time.strftime("%Y-%m-%d")}
+
+
+def product() -> float:
+    """Seconds of a product of two matrices."""
+    a = torch.rand(PRODUCT, PRODUCT)
+    began = time.monotonic()
+    for _ in range(REPEATS):
+        a @ a
+    return (time.monotonic() - began) / REPEATS
+
+
+def timed_run(*words: object, threads: int | None = None) -> Row:
+    """Seconds and memory of a command."""
+    code = "import json,resource,subprocess,sys; subprocess.run(sys.argv[1:], check=True); "
+    code += "print(json.dumps(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))"
+    environment = {**os.environ, **({} if threads is None else {"OMP_NUM_THREADS": str(threads)})}
+    began = time.monotonic()
+    command = [sys.executable, "-c", code, *COMMAND, *map(str, words)]
+    out = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    return {"seconds": time.monotonic() - began, "gigabytes": int(out.splitlines()[-1]) * 1024 / 1e9}
+
+
+def checked(folder: Path, run: Path) -> list[Row]:
+    """Check the vectors, and compare the flags with the truth."""
+    row = {"what": "check", **timed_run("check", folder, "--out", run, "--overwrite", "--quiet")}
+    metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    row |= {f"{name} s": seconds for name, seconds in metrics["seconds"].items()}
+    row |= {name: metrics["noise_rate"][name] for name in ("estimated", "low", "high")}
+    if (folder / "truth.npy").exists():
+        found = pq.read_table(run / "pairs.parquet", columns=["pair", "match_probability", "is_mismatch"])
+        wrong, flag = np.load(folder / "truth.npy")[found["pair"].to_numpy()], np.asarray(found["is_mismatch"])
+        row["auroc"] = float(roc_auc_score(wrong, -found["match_probability"].to_numpy()))
+        row |= {
+            "precision": float(wrong[flag].mean()),
+            "recall": float(flag[wrong].mean()),
+            "rate": float(wrong.mean()),
+        }
+    return [row]
+
+
+def exported(folder: Path, run: Path) -> list[Row]:
+    """Export the pairs that are not flagged."""
+    out = run.with_suffix(".parquet")
+    out.unlink(missing_ok=True)
+    row = timed_run("export", run, "--out", out, "--drop-below", 0.5, "--quiet")
+    rows = pq.read_metadata(out).num_rows
+    out.unlink()
+    return [{"what": "export without the flagged pairs", **row, "rows": rows}]
+
+
+def reviewed(folder: Path, run: Path) -> list[Row]:
+    """Serve the review, and ask for its first page by each filter."""
+    began = time.monotonic()
+    server = subprocess.Popen([*COMMAND, "serve", run, "--port", "0"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        address = next(word for word in server.stdout.readline().split() if word.startswith("http"))
+        start = time.monotonic() - began
+        filters = {name: query for name, query in FILTERS.items() if "shop" not in query}
+        rows = []
+        for name, query in {**filters, "the page itself": None}.items():
+            place = address if query is None else f"{address}api/pairs?limit=50&{query}"
+            found = timed(name, lambda place=place: ask(place), 3)
+            rows.append({"what": f"review: {name}", "seconds": found["again"] / 1000, "first s": found["first"] / 1000})
+        return [{"what": "review: start", "seconds": start, "gigabytes": peak(server.pid) / 1000}, *rows]
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def ask(address: str) -> object:
+    """Fetch a page."""
+    from urllib.request import urlopen
+
+    return urlopen(address).read()
+
+
+def shared(folder: Path, run: Path) -> list[Row]:
+    """Check by one process with one thread, and by two with one thread each."""
+    rows = []
+    for count in (1, 2):
+        place = run.with_name(f"{run.name}-{count}")
+        shutil.rmtree(place, ignore_errors=True)
+        began = time.monotonic()
+        words = [
+            [*COMMAND, "check", folder, "--out", place, "--shard", f"{k}/{count}", "--quiet"] for k in range(count)
+        ]
+        processes = [subprocess.Popen(one, env={**os.environ, "OMP_NUM_THREADS": "1"}) for one in words]
+        assert not any(process.wait() for process in processes)
+        rows.append({"what": f"check by {count} with one thread", "seconds": time.monotonic() - began})
+        shutil.rmtree(place)
+    rows[1]["times as fast"] = rows[0]["seconds"] / rows[1]["seconds"]
+    return rows
+
+
+STAGE = {"check": checked, "export": exported, "review": reviewed, "shared": shared}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown."""
+    kept = ("pairs", "stage", "what", "seconds", "gigabytes", "product")
+    skipped = {*kept, "machine", "date", *versions()}
+    lines = []
+    for row in rows:
+        others = ", ".join(
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value:,}"
+            for name, value in row.items()
+            if name not in skipped
+        )
+        gigabytes = f"{row['gigabytes']:.2f}" if "gigabytes" in row else ""
+        products = f"{row['seconds'] / row['product']:,.0f}"
+        lines.append([f"{row['pairs']:,}", row["what"], f"{row['seconds']:,.2f}", products, gigabytes, others])
+    return markdown(["pairs", "", "seconds", "products", "GB", ""], lines)
+
+
+if __name__ == "__main__":
+    main()
