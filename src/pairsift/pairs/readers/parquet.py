@@ -153,7 +153,14 @@ def holds_images(file: pq.ParquetFile, position: int) -> bool:
 def bytes_of(file: pq.ParquetFile, position: int) -> Iterator[bytes]:
     """Yield the cells of a column of bytes that are not empty."""
     for batch in file.iter_batches(IMAGE_ROWS, columns=[file.schema_arrow.names[position]]):
-        yield from filter(None, batch.column(0).to_pylist())
+        yield from filter(None, column_at(file, batch, position).to_pylist())
+
+
+def column_at(file: pq.ParquetFile, batch: pa.RecordBatch, position: int) -> pa.Array:
+    """Return a column of a file from a batch that was read by the column's name, which others may have too."""
+    names = file.schema_arrow.names
+    same = [place for place, name in enumerate(batch.schema.names) if name == names[position]]
+    return batch.column(same[names[:position].count(names[position])])
 
 
 def is_binary(kind: pa.DataType) -> bool:
@@ -233,9 +240,9 @@ def images_of(file: pq.ParquetFile, layout: Layout, store: Store, place: str) ->
     """
     images: list[Embedded | list[Embedded]] = []
     firsts: dict[Path | None, Embedded] = {}  # rows without a name that show one picture have the name of the first
-    column = file.schema_arrow.names[layout.names.index(layout.image)]
-    for batch in file.iter_batches(IMAGE_ROWS, columns=[column]):
-        for cell in batch.column(0).to_pylist():
+    position = layout.names.index(layout.image)
+    for batch in file.iter_batches(IMAGE_ROWS, columns=[file.schema_arrow.names[position]]):
+        for cell in column_at(file, batch, position).to_pylist():
             row = f"{place}row {len(images) + 1}"
             if isinstance(cell, list):
                 parts = enumerate(cell, 1)
