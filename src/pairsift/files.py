@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import SoftFileLease, Timeout
 
@@ -104,6 +104,22 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
     with writing(path), replacing(path) as part:
         parquet.write_table(table, part)
+
+
+def read_parquet(path: Path, **options: Any) -> pa.Table:
+    """Read a table of a run's folder, with options of pyarrow's `read_table`.
+
+    Raises:
+        InputError: It is missing or damaged.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return parquet.read_table(path, **options)
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path}: cannot be read ({reason}); take it from a copy of the run, or fit again") from error
 
 
 @contextmanager
