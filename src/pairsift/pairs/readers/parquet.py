@@ -282,11 +282,29 @@ def cells_of(column: pa.Array) -> list[object]:
 
 
 def plain_cells(column: pa.Array) -> list[object]:
-    """Return the cells of a column as Python has them; times that Python has no type for become text."""
+    """Return the cells of a column as Python has them; times that Python has no type for become text.
+
+    Nanoseconds would be of pandas' types where that is installed, or lost.
+    """
     try:
-        return list(column.to_pylist())
-    except (ValueError, OverflowError):
+        exact = microseconds(column.type)
+        return list((column if exact == column.type else column.cast(exact)).to_pylist())  # no cast loses nanoseconds
+    except (ValueError, OverflowError, pa.ArrowException):
         return [plain_cell(cell) for cell in column]
+
+
+def microseconds(kind: pa.DataType) -> pa.DataType:
+    """Return a type with microseconds in the place of nanoseconds, also within lists and structs."""
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_list(kind) and (inner := microseconds(kind.value_type)) != kind.value_type:
+        return pa.list_(inner)
+    if pa.types.is_struct(kind):
+        fields = [(field.name, microseconds(field.type)) for field in kind]
+        return kind if [inner for _, inner in fields] == [field.type for field in kind] else pa.struct(fields)
+    return pa.time64("us") if kind == pa.time64("ns") else kind
 
 
 def plain_cell(cell: pa.Scalar) -> object:
