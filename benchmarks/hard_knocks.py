@@ -3,9 +3,10 @@
 A process is killed (SIGKILL) a random time after its start, up to what it takes undisturbed, or right before a random
 one of the files that it opens, renames or removes; the second kind of moment is rare in time. The command is then
 repeated, with `--resume` where the folder holds a run, until it ends; it may be killed twice on its way. `same` counts
-the kills after which it ended with the tables, weights and files of a command that was not killed, `in time` the kills
-at a random time, `left` the temporary files that were there afterwards, and locks that no other process can take, and `in cache` those in the cache,
-where the lock of a killed process and a part of a file that it wrote are in nobody's way.
+the kills after which it ended with the tables, weights and files of a command that was not killed, and `in time` the
+kills at a random time. `left` counts the temporary files that were there afterwards, and locks that no other process
+can take. `in cache` counts those in the cache, where the lock of a killed process and a part of a file that it wrote
+are in nobody's way.
 
     python benchmarks/hard_knocks.py --json benchmarks/results/hard_knocks.json
 """
