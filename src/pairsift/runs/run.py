@@ -366,9 +366,11 @@ class Run:
             columns["keep_empty"] = self.config.data.keep_empty
             new = load(source, reader, shares=None, image_folder=image_folder, cache=cache, **columns)
             scorer = Scorer(self.config, self.folder, self.prepared, self.matchers, new, self.progress)
-            remove_parts(path.parent, path.name)
+            skipped = path.with_suffix(".skipped.csv")
+            for file in (path, skipped):
+                remove_parts(path.parent, file.name)
             # Before the table: a call that is killed behind it cannot be repeated.
-            list_skipped(scorer.encoded.pairs, path.with_suffix(".skipped.csv"), self.progress)
+            list_skipped(scorer.encoded.pairs, skipped, self.progress)
             with self._mixed():
                 return score_to(scorer, path)
 
