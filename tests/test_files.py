@@ -149,3 +149,19 @@ def test_a_second_writer_is_refused_until_the_first_is_done_or_dead(path):
         assert [file.name for file in path.parent.iterdir()] == [path.name]
     with pytest.raises(WriteError, match="nowhere"), only_writer(path.parent / "nowhere" / "file"):
         pass
+
+
+def test_parts_of_killed_writers_are_removed_and_nothing_else(path):
+    folder = path.parent
+    kept = [path, folder / ".a file.txt.part", folder / ".a file.txt.0123456.part", folder / "b.01234567.part"]
+    dead = [folder / ".a file.txt.01234567.part", folder / ".a file.txt.89abcdef.part"]
+    other = folder / ".other.01234567.part"
+    (below := folder / "below").mkdir()
+    for file in (*kept, *dead[:1], other, below / other.name):
+        file.write_text("half")
+    dead[1].mkdir()
+    (dead[1] / "half").write_text("half")
+    files.remove_parts(folder, path.name)
+    assert sorted(folder.iterdir()) == sorted([*kept, other, below])
+    files.remove_parts(folder)
+    assert sorted(folder.iterdir()) == sorted([*kept, below]) and not list(below.iterdir())

@@ -12,8 +12,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import SoftFileLease, Timeout
 
@@ -34,7 +35,8 @@ def replacing(path: Path, durable: bool = False, locked: bool = False) -> Iterat
     The block may also make a folder there, for a path where nothing is yet.
 
     A block that raises leaves the file as it was, and no temporary file. Only a killed process leaves one, which no
-    other writer needs or reads. Errors pass as they are; `errors.writing` around this makes one line of them.
+    other writer needs or reads, until `remove_parts`. Errors pass as they are; `errors.writing` around this makes one
+    line of them.
 
     Args:
         path: The file, in a folder that exists.
@@ -52,6 +54,21 @@ def replacing(path: Path, durable: bool = False, locked: bool = False) -> Iterat
                 os.fsync(stream.fileno())
         part.replace(path)
     finally:
+        if part.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+        else:
+            part.unlink(missing_ok=True)
+
+
+def remove_parts(folder: Path, name: str = "*") -> None:
+    """Remove what killed writers of files left beside them; the caller holds the lock of all writers of these.
+
+    Args:
+        folder: The folder of the files.
+        name: The name of one file; by default all files in the folder and below it.
+    """
+    pattern = f".{'*' if name == '*' else escape(name)}.{'[0-9a-f]' * 8}.part"
+    for part in list(folder.rglob(pattern) if name == "*" else folder.glob(pattern)):
         if part.is_dir():
             shutil.rmtree(part, ignore_errors=True)
         else:
@@ -87,6 +104,22 @@ def write_parquet(path: Path, table: pa.Table, durable: bool = False) -> None:
 
     with writing(path), replacing(path, durable) as part:
         parquet.write_table(table, part)
+
+
+def read_parquet(path: Path, **options: Any) -> pa.Table:
+    """Read a table of a run's folder, with options of pyarrow's `read_table`.
+
+    Raises:
+        InputError: It is missing or damaged.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return parquet.read_table(path, **options)
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path}: cannot be read ({reason}); take it from a copy of the run, or fit again") from error
 
 
 @contextmanager

@@ -81,5 +81,8 @@ def require_own(folder: Path, kind: Kind) -> None:
 
 
 def is_free(folder: Path) -> bool:
-    """Return whether a folder is missing or empty, but for the lock of a process."""
-    return not folder.exists() or all(file.name == LOCK for file in folder.iterdir())
+    """Return whether a folder is missing or empty, but for the lock of a process and a marker that was begun."""
+    begun = f".{MARKER}."
+    return not folder.exists() or all(
+        file.name == LOCK or (file.name.startswith(begun) and file.suffix == ".part") for file in folder.iterdir()
+    )

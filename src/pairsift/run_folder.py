@@ -34,8 +34,15 @@ def source_of(folder: Path) -> str:
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """Return the content of a run's `metrics.json`."""
-    return dict(json.loads((folder / METRICS).read_text(encoding="utf-8")))
+    """Return the content of a run's `metrics.json`.
+
+    Raises:
+        InputError: It is damaged.
+    """
+    try:
+        return dict(json.loads((folder / METRICS).read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{folder / METRICS}: is damaged; take it from a copy of the run, or fit again") from error
 
 
 def holds_run(folder: Path) -> bool:

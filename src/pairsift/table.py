@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from pairsift.arrays import Ints
 from pairsift.errors import InputError, writing
-from pairsift.files import replacing, write_parquet
+from pairsift.files import read_parquet, replacing, write_parquet
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.ranks import FloatArray
 from pairsift.run_folder import PAIRS_FILE
@@ -144,11 +143,11 @@ def read_pairs(folder: Path) -> pa.Table:
     """Return the table of a run's judged pairs, worst first.
 
     Raises:
-        InputError: The run was imported, and its pairs have not been judged.
+        InputError: The run was imported, and its pairs have not been judged; or the file is damaged.
     """
     if not (folder / PAIRS_FILE).exists():
         raise InputError(f"{folder} holds an imported run: judge its pairs first with `pairsift audit`")
-    return pyarrow.parquet.read_table(folder / PAIRS_FILE)
+    return read_parquet(folder / PAIRS_FILE)
 
 
 def write_division(ids: Ints, verdicts: list[str], folder: Path) -> None:
@@ -181,7 +180,7 @@ def verdict_names(
         return [UNKNOWN] * len(ids)
     class_of: dict[int, str] = {}
     if (folder / DIVISION_FILE).exists():
-        division = pyarrow.parquet.read_table(folder / DIVISION_FILE).to_pydict()
+        division = read_parquet(folder / DIVISION_FILE).to_pydict()
         class_of = dict(zip(division["pair"], division["verdict"], strict=True))
     kind_of = {pair: kind for pair, kind in class_of.items() if kind != "clean"}
     rows = zip(ids.tolist(), is_mismatch, is_vague, strict=True)

@@ -176,6 +176,14 @@ def test_no_damage_ends_in_a_traceback(data):
             assert len(pairs) >= 3
 
 
+def test_a_tar_file_that_shrinks_while_it_is_read_gives_no_half_images(tmp_path):
+    tar = write_tar(tmp_path / "x.tar", [file for number in range(3) for file in sample(f"{number}", number)])
+    members = scan(tar)[0]
+    cut(tar, members[-2].offset + members[-2].size // 2)
+    with reading() as read, pytest.raises(InputError, match=r"x\.tar: has changed while it was read; start again"):
+        read(members[-2])
+
+
 @given(st.binary(max_size=2000))
 def test_rubbish_is_no_tar_file(content):
     with tempfile.TemporaryDirectory() as name:

@@ -116,7 +116,7 @@ class Entry:
         try:
             empty = self.values.stat().st_size <= _HEADER  # and cannot be mapped
             values: NDArray[np.generic] = np.load(self.values, None if empty else "r", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+        except Exception:  # for broken headers, numpy raises nearly any exception
             return None
         fits = values.shape == progress.shape and values.dtype == np.dtype(layout.dtype)
         return values if fits else None

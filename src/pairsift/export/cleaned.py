@@ -19,7 +19,7 @@ from pairsift.export.fiftyone import ENDING, export_fiftyone
 from pairsift.export.selection import Selection, pairs_of_records, selection_of_records
 from pairsift.export.shards import ChosenRecords, samples_of_rows, samples_of_shards, write_shards
 from pairsift.export.tables import is_format_of_source, write_again, write_table
-from pairsift.files import replacing, write_text
+from pairsift.files import only_writer, remove_parts, replacing, write_text
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
 from pairsift.pairs.source_rows import Origin
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
@@ -95,26 +95,28 @@ def export(
         raise InputError(f"{pairs.source} has features instead of images: export a table")
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    origin = with_run_splits(origin, pairs) if splits else origin
-    records = selection_of_records(selection, pairs)
-    extra: dict[str, list[object]] = {origin.weight_column: records.weight.tolist()} if weights else {}
-    if again and write_again(out, origin, records, extra):
-        return
-    if suffix in TABLES:
-        holds_images = suffix == ".parquet" and origin.reader == "table"
-        write_table(out, origin if holds_images else with_image_names(origin, pairs), records, extra)
-    elif suffix == ".json":
-        extra = {origin.weight_column: selection.weight.tolist()} if weights else {}
-        _write_coco(out, coco(pairs, selection, extra), splits)
-    elif suffix == ".txt":
-        ids = np.flatnonzero(selection.keep).tolist()
-        write_text(out, "".join(f"{pair} {selection.weight[pair]}\n" if weights else f"{pair}\n" for pair in ids))
-    elif suffix == ENDING:
-        export_fiftyone(pairs, selection, out, weights)
-    elif suffix == SHARDS:
-        _write_shards(out, origin, pairs, records, extra)
-    else:
-        _write_folder(out, origin, pairs, selection)
+    with only_writer(out):
+        remove_parts(out.parent, out.name)
+        origin = with_run_splits(origin, pairs) if splits else origin
+        records = selection_of_records(selection, pairs)
+        extra: dict[str, list[object]] = {origin.weight_column: records.weight.tolist()} if weights else {}
+        if again and write_again(out, origin, records, extra):
+            return
+        if suffix in TABLES:
+            holds_images = suffix == ".parquet" and origin.reader == "table"
+            write_table(out, origin if holds_images else with_image_names(origin, pairs), records, extra)
+        elif suffix == ".json":
+            extra = {origin.weight_column: selection.weight.tolist()} if weights else {}
+            _write_coco(out, coco(pairs, selection, extra), splits)
+        elif suffix == ".txt":
+            ids = np.flatnonzero(selection.keep).tolist()
+            write_text(out, "".join(f"{pair} {selection.weight[pair]}\n" if weights else f"{pair}\n" for pair in ids))
+        elif suffix == ENDING:
+            export_fiftyone(pairs, selection, out, weights)
+        elif suffix == SHARDS:
+            _write_shards(out, origin, pairs, records, extra)
+        else:
+            _write_folder(out, origin, pairs, selection)
 
 
 def _write_coco(out: Path, captions: Mapping[str, Any], splits: bool) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairsift.errors import InputError
+from pairsift.pairs.text import one_line
 
 Floats = NDArray[np.floating[Any]]
 
@@ -61,8 +62,9 @@ def load_array(file: Path, mapped: bool) -> NDArray[Any]:
         values = np.load(file, mmap_mode="r" if mapped else None, allow_pickle=False)
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{file}: is no whole .npy file of numbers ({error}); copy or make it again") from error
+    except Exception as error:  # for broken headers, numpy raises nearly any exception
+        reason = one_line(str(error), 200) or type(error).__name__
+        raise InputError(f"{file}: is no whole .npy file of numbers ({reason}); copy or make it again") from error
     if not isinstance(values, np.ndarray):
         raise InputError(f"{file}: holds an archive; give a single array as a .npy file")
     return values

@@ -21,6 +21,7 @@ PROBE_BYTES = 4096  # bytes that are checked for UTF-16 without a byte order mar
 MIN_FOREIGN_LINES = 3  # lines that are neither UTF-8 nor Western text
 FOREIGN_SHARE = 0.2  # of the lines that are not UTF-8; from this share on, the file has yet another encoding
 UNREADABLE = "holds characters whose encoding cannot be told (neither UTF-8 nor cp1252); save the file as UTF-8"
+TERMINAL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 # Patterns that appear when the bytes of another encoding are read as cp1252, and that Western text does not contain:
 # long runs of non-ASCII characters (Cyrillic, Greek, Arabic, Chinese), a capital after a small letter (Mac Roman), a
@@ -153,8 +154,10 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """Replace each run of white space by a single space, and cut the text to `limit` characters."""
-    line = " ".join(text.split())
+    """Replace each run of white space by a single space and control characters, which steer a terminal, by U+FFFD; cut
+    the text to `limit` characters.
+    """
+    line = TERMINAL.sub("\ufffd", " ".join(text.split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
@@ -224,5 +227,5 @@ def parse_json(path: Path) -> tuple[object, Text]:
     text = read_text(path)
     try:
         return json.loads(text.content), text
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not only JSONDecodeError: a number may have too many digits
         raise InputError(f"{path}: is not valid JSON: {one_line(str(error))}") from error

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pairsift.encode.registry import TEXT_ENCODER
 from pairsift.errors import InputError, WriteError, writing
-from pairsift.files import LOCK, only_writer
+from pairsift.files import LOCK, only_writer, remove_parts
 from pairsift.marker import MARKER, is_free, require_own, write_marker
 from pairsift.review.decisions import DECISIONS_FILE, decisions_in_words
 from pairsift.review.spot_check import SHEET_FILE, SPOT_CHECK_FILE
@@ -107,6 +107,7 @@ def claimed(config: Config, resume: bool = False, overwrite: bool = False) -> It
         folder.mkdir(parents=True, exist_ok=True)
     with only_writer(folder) as require_held:
         _check(config, resume, False)  # another process may have come first
+        remove_dead_parts(folder)
         claim = Claim(folder, require_held, replaced, resume)
         try:
             if not resume:
@@ -211,6 +212,17 @@ def remove_run(folder: Path) -> None:
                 file.unlink()
     with suppress(OSError):
         folder.rmdir()
+
+
+def remove_dead_parts(folder: Path) -> None:
+    """Remove what killed processes began to write in the folder of a run; the caller is its only writer.
+
+    A spot check may be written by others at any time.
+    """
+    for name in FOLDERS:
+        remove_parts(folder / name)
+    for name in {*FILES} - {SPOT_CHECK_FILE, SHEET_FILE}:
+        remove_parts(folder, name)
 
 
 def _is_ours(file: Path, folder: Path) -> bool:

@@ -20,7 +20,7 @@ from pairsift.cores import limit_threads, peak_memory
 from pairsift.detect import Judgement
 from pairsift.encode.features import Features
 from pairsift.errors import InputError, writing
-from pairsift.files import only_writer, write_json, write_parquet
+from pairsift.files import only_writer, remove_parts, write_json, write_parquet
 from pairsift.match.base import Matcher
 from pairsift.pairs.pairs import SPLITS, Pairs
 from pairsift.pairs.readers import choose, load
@@ -34,6 +34,7 @@ from pairsift.review import Decisions
 from pairsift.review.spot_check import SpotCheck, SpotResult
 from pairsift.run_folder import CONFIG, LOG, METRICS, REPORT, SKIPPED, read_metrics, require_finished, weights
 from pairsift.runs.caveats import rate_of, warnings_of
+from pairsift.runs.claim import remove_dead_parts
 from pairsift.runs.config import read_config
 from pairsift.runs.exporting import export_run
 from pairsift.runs.features import EvidenceVectors
@@ -380,10 +381,13 @@ class Run:
             columns["keep_empty"] = self.config.data.keep_empty
             new = load(source, reader, shares=None, image_folder=image_folder, cache=cache, **columns)
             scorer = Scorer(self.config, self.folder, self.prepared, self.matchers, new, self.progress)
+            skipped = path.with_suffix(".skipped.csv")
+            for file in (path, skipped) if shard is None else ():  # with other processes, they may be written just now
+                remove_parts(path.parent, file.name)
+            # Before the table: a call that is killed behind it cannot be repeated.
+            list_skipped(scorer.encoded.pairs, skipped, self.progress)
             with self._mixed():
-                rows = score_to(scorer, path, share=share)
-            list_skipped(scorer.encoded.pairs, path.with_suffix(".skipped.csv"), self.progress)
-            return rows
+                return score_to(scorer, path, share=share)
 
     def recalibrate(self) -> SpotResult:
         """Write the tables, the metrics and the report with match probabilities recalibrated by the spot check.
@@ -416,6 +420,7 @@ class Run:
             InputError: The source cannot be used, or another process writes the run.
         """
         with only_writer(self.folder) as require_held:
+            remove_dead_parts(self.folder)
             return self.write_judgement(require_held)
 
     def write_judgement(self, require_held: Callable[[], None], judgement: Judgement | None = None) -> pa.Table:

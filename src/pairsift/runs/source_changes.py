@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.judgement import Judgement
 from pairsift.errors import InputError
-from pairsift.files import write_parquet
+from pairsift.files import read_parquet, write_parquet
 from pairsift.pairs.changes import StoredPairs, file_mark, read_stored_pairs, write_known_pairs
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.same_pairs import image_names, without_folders
@@ -113,7 +112,7 @@ def mended_suspects(folder: Path, pairs: Pairs) -> MendedSuspects:
     nothing = MendedSuspects(0, np.zeros(0, np.int64), np.zeros(0))
     if not (folder / FIRST).exists():
         return nothing
-    first = pq.read_table(folder / FIRST)
+    first = read_parquet(folder / FIRST)
     ids = first["pair"].to_numpy()
     here = np.isin(ids, pairs.ids())
     gone = np.zeros(len(ids), np.bool_) if pairs.source_rows is None else pairs.source_rows[ids] < 0

@@ -303,6 +303,6 @@ def _cached(index: Index) -> Table | None:
     file = index.facts["features"]
     values: NDArray[Any] | None = None
     if file is not None:
-        with suppress(OSError, ValueError, EOFError):
+        with suppress(Exception):  # for broken headers, numpy raises nearly any exception
             values = np.load(file, mmap_mode="r", allow_pickle=False)
     return Table(values) if values is not None and len(values) > index.rows.max(initial=-1) else None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
+from pairsift.files import read_parquet
 
 if TYPE_CHECKING:
     from pairsift.suggest.suggest import Suggestions  # needs torch, and reading the file does not
@@ -63,6 +63,6 @@ def fitting_captions(folder: Path) -> dict[int, tuple[int, float]]:
     Args:
         folder: The run's folder.
     """
-    table = pq.read_table(folder / SUGGESTIONS_FILE, filters=pa.compute.field("fits"))
+    table = read_parquet(folder / SUGGESTIONS_FILE, filters=pa.compute.field("fits"))
     columns = (table[name].to_pylist() for name in ("pair", "from_pair", "probability"))
     return {pair: (source, probability) for pair, source, probability in zip(*columns, strict=True)}

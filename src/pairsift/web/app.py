@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Collection
 from dataclasses import asdict
@@ -10,19 +9,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from pairsift.errors import InputError, WriteError
+from pairsift.files import read_parquet
 from pairsift.pairs.readers import table_within
 from pairsift.review import Decision, Decisions, threshold_table
 from pairsift.review.decisions import DECISION_COLUMNS, OtherRun
 from pairsift.review.journal import DecidedMeanwhile
 from pairsift.review.queue import UNDECIDED, Filter, Queue
-from pairsift.run_folder import METRICS, require_finished, source_of
+from pairsift.run_folder import read_metrics, require_finished, source_of
 from pairsift.runs.spot_check import current_result, spot_check
 from pairsift.source_path import root_of
 from pairsift.suggest.table import SUGGESTIONS_FILE
@@ -54,10 +53,10 @@ def create_app(
     """
     require_finished(folder)
     table = read_pairs(folder)
-    queue = Queue(table, Decisions(folder, table["pair"].to_numpy()), pq.read_table(folder / SUGGESTIONS_FILE))
+    queue = Queue(table, Decisions(folder, table["pair"].to_numpy()), read_parquet(folder / SUGGESTIONS_FILE))
     queue.page(queue.select(Filter())[:MAX_PAIRS])  # so that nobody waits for the first page
     images = Images(folder, root_of(source_of(folder) if source is None else table_within(Path(source))))
-    metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    metrics = read_metrics(folder)
     app = FastAPI(title="pairsift", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.middleware("http")(Guard(hosts, token))
     app.mount("/static", StaticFiles(packages=[("pairsift.report", "static"), ("pairsift.web", "static")]), "static")

@@ -153,7 +153,14 @@ def holds_images(file: pq.ParquetFile, position: int) -> bool:
 def bytes_of(file: pq.ParquetFile, position: int) -> Iterator[bytes]:
     """Yield the cells of a column of bytes that are not empty."""
     for batch in file.iter_batches(IMAGE_ROWS, columns=[file.schema_arrow.names[position]]):
-        yield from filter(None, batch.column(0).to_pylist())
+        yield from filter(None, column_at(file, batch, position).to_pylist())
+
+
+def column_at(file: pq.ParquetFile, batch: pa.RecordBatch, position: int) -> pa.Array:
+    """Return a column of a file from a batch that was read by the column's name, which others may have too."""
+    names = file.schema_arrow.names
+    same = [place for place, name in enumerate(batch.schema.names) if name == names[position]]
+    return batch.column(same[names[:position].count(names[position])])
 
 
 def is_binary(kind: pa.DataType) -> bool:
@@ -233,9 +240,9 @@ def images_of(file: pq.ParquetFile, layout: Layout, store: Store, place: str) ->
     """
     images: list[Embedded | list[Embedded]] = []
     firsts: dict[Path | None, Embedded] = {}  # rows without a name that show one picture have the name of the first
-    column = file.schema_arrow.names[layout.names.index(layout.image)]
-    for batch in file.iter_batches(IMAGE_ROWS, columns=[column]):
-        for cell in batch.column(0).to_pylist():
+    position = layout.names.index(layout.image)
+    for batch in file.iter_batches(IMAGE_ROWS, columns=[file.schema_arrow.names[position]]):
+        for cell in column_at(file, batch, position).to_pylist():
             row = f"{place}row {len(images) + 1}"
             if isinstance(cell, list):
                 parts = enumerate(cell, 1)
@@ -275,11 +282,29 @@ def cells_of(column: pa.Array) -> list[object]:
 
 
 def plain_cells(column: pa.Array) -> list[object]:
-    """Return the cells of a column as Python has them; times that Python has no type for become text."""
+    """Return the cells of a column as Python has them; times that Python has no type for become text.
+
+    Nanoseconds would be of pandas' types where that is installed, or lost.
+    """
     try:
-        return list(column.to_pylist())
-    except (ValueError, OverflowError):
+        exact = microseconds(column.type)
+        return list((column if exact == column.type else column.cast(exact)).to_pylist())  # no cast loses nanoseconds
+    except (ValueError, OverflowError, pa.ArrowException):
         return [plain_cell(cell) for cell in column]
+
+
+def microseconds(kind: pa.DataType) -> pa.DataType:
+    """Return a type with microseconds in the place of nanoseconds, also within lists and structs."""
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_list(kind) and (inner := microseconds(kind.value_type)) != kind.value_type:
+        return pa.list_(inner)
+    if pa.types.is_struct(kind):
+        fields = [(field.name, microseconds(field.type)) for field in kind]
+        return kind if [inner for _, inner in fields] == [field.type for field in kind] else pa.struct(fields)
+    return pa.time64("us") if kind == pa.time64("ns") else kind
 
 
 def plain_cell(cell: pa.Scalar) -> object:

@@ -181,9 +181,12 @@ def reading() -> Iterator[Read]:
                 close()
                 opened[member.tar] = member.tar.open("rb")
             opened[member.tar].seek(member.offset)
-            return opened[member.tar].read(member.size)
+            content = opened[member.tar].read(member.size)
         except OSError as error:
             raise InputError(f"{member.tar}: cannot be read: {error.strerror or error}") from error
+        if len(content) < member.size:
+            raise InputError(f"{member.tar}: has changed while it was read; start again")
+        return content
 
     try:
         yield read
