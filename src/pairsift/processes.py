@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from pairsift.arrays import Array, Ints
-from pairsift.errors import InputError
+from pairsift.cores import rank_and_count
+from pairsift.errors import InputError, LostProcessError, ToldElsewhereError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,20 +35,6 @@ TOGETHER = timedelta(minutes=5)  # longest time that a process waits for others 
 LEFT = "left"  # last sign of life of a process that ends
 CHUNK = 2**24  # values that are sent at once
 Result = TypeVar("Result")
-
-
-class LostProcessError(InputError):
-    """Another process of the job was lost or has stopped, and so this one cannot go on."""
-
-
-class ToldElsewhereError(InputError):
-    """The job ends for a reason that another process on this machine says."""
-
-
-def rank_and_count() -> tuple[int, int]:
-    """Return the number of this process, from 0, and how many there are, as torchrun says; (0, 1) without torchrun."""
-    count = int(os.environ.get("WORLD_SIZE") or 1)
-    return (int(os.environ.get("RANK") or 0), count) if count > 1 else (0, 1)
 
 
 class Processes:
@@ -91,6 +78,10 @@ class Processes:
             dist.broadcast_object_list(found, 0)
         result: Result = found[0]
         return result
+
+    def hear_first(self) -> Any:
+        """Return the result of `from_first` in a process that is not the first."""
+        return self.from_first(lambda: None)
 
     def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
         """Give tensors the values that they have in the first process."""

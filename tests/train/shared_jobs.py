@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from test_every_matcher import CONCEPTS, REGIONS, WIDTH, concepts, features_for
-from train_helpers import make_method, make_pairs
+from train_helpers import make_pairs, over
 
 from pairsift.detect.options import DetectOptions
 from pairsift.encode import features as features_module
@@ -21,6 +21,7 @@ from pairsift.loss import RANKING_LOSSES
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match import MATCHERS
 from pairsift.match.base import Matcher
+from pairsift.match.vsrn import Captioner
 from pairsift.methods import METHODS
 from pairsift.processes import ALONE, Processes, joined
 from pairsift.steps import Prior
@@ -28,17 +29,24 @@ from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
 BATCH = 21  # two and four processes share it unevenly
+DIVIDED = {"epochs": {"warmup": 1, "clean": 1, "all": 1}}
+CLASSES = {"classifier": {"classes": 8}}
+META = {"meta": {"groups": 4, "hidden": 8}}
+USUAL: dict[str, Any] = {"epochs": {"warmup": 1, "train": 1}}
 SHORT: dict[str, dict[str, Any]] = {
-    "pcsr": {"epochs": {"warmup": 1, "clean": 1, "refine": 1, "all": 1}, "classifier": {"classes": 8}},
-    "pc2": {"classifier": {"classes": 8}, "epochs": {"warmup": 1, "clean": 1, "all": 1}},
-    "pc2_mscn": {"classifier": {"classes": 8}, "meta": {"groups": 4, "hidden": 8}},
-    "mscn": {"epochs": {"warmup": 1, "train": 1}, "meta": {"groups": 4, "hidden": 8}},
+    "ncr": DIVIDED,
+    "bicro": DIVIDED,
+    "pc2": {**DIVIDED, **CLASSES},
+    "pc2_mscn": {**DIVIDED, **CLASSES, **META},
+    "pcsr": {"epochs": {"warmup": 1, "clean": 1, "refine": 1, "all": 1}, **CLASSES},
     "cream": {"epochs": {"warmup": 1, "clean": 1, "hard": 1, "all": 1}},
+    "crcl": {"epochs": {"first": 1, "second": 0, "third": 0, "last": 1}, "frozen": 1},
+    "gsc": {"epochs": {"warmup": 1, "train": 2}},
+    "mscn": {**USUAL, **META},
     "sift": {"epochs": {"warmup": 0, "train": 1, "taught": 1}},
     "osa": {"epochs": {"train": 2}},
     "linear": {},
 }
-CLASSES = {"classes": 8}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pc2, captions of all pairs": ("pc2", {"captions": {"search": "epoch", "compare": "embedding"}}),
     "pc2, captions of alike vectors": ("pc2", {"captions": {"compare": "embedding"}}),
@@ -50,15 +58,15 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 # Of the matchers beside `two_tower`, each with methods that read it in different ways.
 TOKENS = {
     "vse": ("plain", "pc2"),
-    "vsrn": ("ncr",),
+    "vsrn": ("plain",),
     "scan": ("ncr", "gsc"),
     "sgr": ("decl", "plain"),
     "saf": ("gsc", "mscn"),
     "sgraf": ("plain",),
-    "imram": ("bicro",),
+    "imram": ("npc",),
     "pau": ("plain",),
     "pcme": ("plain",),
-    "pcmepp": ("npc",),
+    "pcmepp": ("plain",),
 }
 
 
@@ -73,7 +81,7 @@ def cases() -> dict[str, Callable[[Path, Processes], Job]]:
 
 def _vectors(method: str, options: dict[str, Any]) -> Callable[[Path, Processes], Job]:
     def make(folder: Path, processes: Processes) -> Job:
-        pairs, features = make_pairs(60)
+        pairs, features = make_pairs(32)
         probability = np.linspace(0.1, 1, len(pairs.image_of)).astype(np.float32)
         matcher = MATCHERS["two_tower"]
         job = _job(folder, pairs, features, method, options, processes)
@@ -93,8 +101,8 @@ def _start(pairs, features, matcher: Matcher) -> None:
 
 def _tokens(name: str, method: str) -> Callable[[Path, Processes], Job]:
     def make(folder: Path, processes: Processes) -> Job:
-        pairs, features = concepts(30, 0.4)
-        job = _job(folder, pairs, features_for(name, features), method, {}, processes)
+        pairs, features = concepts(26, 0.4)
+        job = _job(folder, pairs, features_for(name, features), method, {"networks": 1}, processes)
         own = MATCHERS[name].loss
         ranking = Hinge(negatives="mean", reduction="sum") if own is None else RANKING_LOSSES[own]()
         return replace(job, matcher=lambda: small(name).double(), ranking=ranking)
@@ -114,15 +122,15 @@ def small(name: str) -> Matcher:
     more = {"drop": 0.0} if name == "vse" else {"caption_weight": 1.0} if name == "vsrn" else {}
     made = matcher(WIDTH, CONCEPTS + 4, options=matcher.options(**sizes, **more))
     if name == "vsrn":
-        made.captioner.dropout.p = 0.0
+        made.captioner = Captioner(8, CONCEPTS + 4, 6, hidden=8, dropout=0.0)
     return made
 
 
 def _job(folder, pairs, features, method: str, options: dict[str, Any], processes: Processes) -> Job:
     (folder / "model").mkdir(parents=True, exist_ok=True)
     train = TrainOptions(batch_size=BATCH, lr=3e-3, seed=5, device="cpu", threads=1, precision="fp32")
-    options = {**SHORT.get(method, {}), **options}
-    made = METHODS[method](**options) if method in ("osa", "linear") else make_method(method, **options)
+    networks = {} if method in ("osa", "linear") else {"networks": 2}
+    made = METHODS[method](**over({**SHORT.get(method, USUAL), **networks}, options))
     matcher: Any = None
     return Job(pairs, features, matcher, made, InfoNCE(), train, folder, progress=False, processes=processes)
 
@@ -163,7 +171,7 @@ def in_double() -> None:
     features_module._standard = lambda values: np.ascontiguousarray(
         values, dtype=np.int64 if values.dtype.kind in "iu" else np.float64
     )
-    torch.randn = lambda *shape, **options: torch.zeros(*shape, **options)
+    torch.randn = torch.zeros
 
 
 if __name__ == "__main__":
