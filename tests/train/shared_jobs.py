@@ -1,8 +1,15 @@
 """Small trainings in float64 whose losses, gradients and state are recorded, by one process or by several.
 
-As a script it trains all cases in one of several processes. Arguments: the folder of the results.
+As a script it is one of several processes. Arguments: the folder of the results, and what happens.
+
+- `cases`: all cases train, and what is recorded is written.
+- `KILL`, `STOP`: the last process gets this signal in a step, a checkpoint behind it.
+- `fail`: an error ends the last process.
+- `resume`: the training in the folder goes on to its end.
 """
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 from test_every_matcher import CONCEPTS, REGIONS, WIDTH, concepts, features_for
-from train_helpers import make_pairs, over
+from train_helpers import dying, make_pairs, over
 
+from pairsift import processes as processes_module
 from pairsift.detect.options import DetectOptions
 from pairsift.encode import features as features_module
+from pairsift.errors import InputError, ToldElsewhereError
 from pairsift.loss import RANKING_LOSSES
 from pairsift.loss.ranking import Hinge, InfoNCE
 from pairsift.match import MATCHERS
@@ -29,6 +38,7 @@ from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
 BATCH = 21  # two and four processes share it unevenly
+RESUMED, DEATH = "ncr", 8  # the case that dies and goes on, and in which step
 DIVIDED = {"epochs": {"warmup": 1, "clean": 1, "all": 1}}
 CLASSES = {"classifier": {"classes": 8}}
 META = {"meta": {"groups": 4, "hidden": 8}}
@@ -174,11 +184,42 @@ def in_double() -> None:
     torch.randn = torch.zeros
 
 
+def resumed(folder: Path, processes: Processes = ALONE) -> dict[str, torch.Tensor]:
+    """Go on with the training in the folder, or begin it, and return the weights at its end."""
+    trainer = Recorded(cases()[RESUMED](folder, processes))
+    trainer.run(resume=True)
+    return {f"{k}.{n}": v for k, net in enumerate(trainer.networks) for n, v in net.state_dict().items()}
+
+
+def fail() -> None:
+    """Raise an error for a person."""
+    raise InputError("image 3 is gone")
+
+
+def main(folder: Path, event: str) -> None:
+    """Be one of several processes."""
+    with joined("cpu") as processes:
+        processes.may_resume()
+        last = processes.rank == processes.count - 1
+        if event == "cases":
+            for name in cases():
+                torch.save(train(name, folder / name, processes), folder / f"{name}.{processes.rank}.pt")
+        elif event == "resume":
+            torch.save(resumed(folder, processes), folder / f"end.{processes.rank}.pt")
+        else:
+            signals = partial(os.kill, os.getpid(), getattr(signal, f"SIG{event}", 0))
+            happens = (fail if event == "fail" else signals) if last else lambda: None
+            dying(DEATH, happens)(cases()[RESUMED](folder, processes)).run()
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     in_double()
-    root = Path(sys.argv[1])
-    with joined("cpu") as processes:
-        for name in sys.argv[2:] or cases():
-            found = train(name, root / name, processes)
-            torch.save(found, root / f"{name}.{processes.rank}.pt")
+    processes_module.LOST_AFTER = 4.0
+    try:
+        main(Path(sys.argv[1]), sys.argv[2])
+    except ToldElsewhereError:
+        sys.exit(2)
+    except InputError as error:
+        print(f"pairsift: {error}", file=sys.stderr)
+        sys.exit(2)
