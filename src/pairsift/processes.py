@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import count as numbers
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 BEAT = 1.0  # seconds from one sign of life to the next
-LOST_AFTER = 20.0  # seconds without a sign of life after which a process counts as lost
+LOST_AFTER = 15.0  # seconds without a sign of life after which a process counts as lost
 SUSPECT_AFTER = 5.0  # the same where a connection has broken, or torchrun ends this process
 LEAVE = 5.0  # seconds that a process has to end by itself, once another one is lost
 TOGETHER = timedelta(minutes=5)  # longest time that a process waits for others which live, but do not come
 LEFT = "left"  # last sign of life of a process that ends
 CHUNK = 2**24  # values that are sent at once
+_joins = numbers(1)  # how often the processes have joined
+_served: list[Any] = []  # the store of a first process without torchrun's, which others may still read
 Result = TypeVar("Result")
 
 
@@ -379,13 +382,18 @@ def _join(device: str, rank: int, count: int) -> _Watch:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK") or 0))
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
     try:
-        dist.init_process_group(backend, timeout=TOGETHER)
         place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        own = dist.TCPStore(*place, None, False, TOGETHER)  # type: ignore[attr-defined]  # a wait blocks a shared one
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        watch = _Watch(dist.PrefixStore(f"pairsift/{attempt}", own), rank, count)  # type: ignore[attr-defined]
+        prefix = f"pairsift/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_joins)}"
+        serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        stores = []
+        for name, host in (("exchange", serves), ("watch", False)):  # two, since a wait in the first would block signs
+            store = dist.TCPStore(*place, count, host, TOGETHER, multi_tenant=True)  # type: ignore[attr-defined]
+            _served.extend([store] if host and not _served else [])
+            stores.append(dist.PrefixStore(f"{prefix}/{name}", store))  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=stores[0], rank=rank, world_size=count, timeout=TOGETHER)
+        watch = _Watch(stores[1], rank, count)
         dist.barrier()
-    except (RuntimeError, KeyError) as error:
+    except (RuntimeError, KeyError, ValueError) as error:
         raise InputError(
             f"process {rank} of {count} cannot reach the others ({str(error).splitlines()[0]}): start all with torchrun"
         ) from error

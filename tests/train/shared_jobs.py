@@ -38,7 +38,7 @@ from pairsift.train.loop import Job, Trainer
 from pairsift.train.options import TrainOptions
 
 BATCH = 21  # two and four processes share it unevenly
-RESUMED, DEATH = "ncr", 8  # the case that dies and goes on, and in which step
+RESUMED, DEATH = "ncr", 4  # the case that dies and goes on, and in which step
 DIVIDED = {"epochs": {"warmup": 1, "clean": 1, "all": 1}}
 CLASSES = {"classifier": {"classes": 8}}
 META = {"meta": {"groups": 4, "hidden": 8}}
@@ -91,7 +91,7 @@ def cases() -> dict[str, Callable[[Path, Processes], Job]]:
 
 def _vectors(method: str, options: dict[str, Any]) -> Callable[[Path, Processes], Job]:
     def make(folder: Path, processes: Processes) -> Job:
-        pairs, features = make_pairs(32)
+        pairs, features = make_pairs(18)
         probability = np.linspace(0.1, 1, len(pairs.image_of)).astype(np.float32)
         matcher = MATCHERS["two_tower"]
         job = _job(folder, pairs, features, method, options, processes)
