@@ -80,10 +80,11 @@ TOKENS = {
 }
 
 
-def cases() -> dict[str, Callable[[Path, Processes], Job]]:
-    """The trainings by name."""
+def cases(variants: bool = True) -> dict[str, Callable[[Path, Processes], Job]]:
+    """The trainings by name: every method, with other options too, and every matcher."""
     methods: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in METHODS}
-    made = {name: _vectors(method, options) for name, (method, options) in {**methods, **VARIANTS}.items()}
+    methods |= VARIANTS if variants else {}
+    made = {name: _vectors(method, options) for name, (method, options) in methods.items()}
     for matcher, names in TOKENS.items():
         made |= {f"{matcher} with {method}": _tokens(matcher, method) for method in names}
     return made
@@ -202,7 +203,7 @@ def main(folder: Path, event: str) -> None:
         processes.may_resume()
         last = processes.rank == processes.count - 1
         if event == "cases":
-            for name in cases():
+            for name in cases(processes.count == 2):
                 torch.save(train(name, folder / name, processes), folder / f"{name}.{processes.rank}.pt")
         elif event == "resume":
             torch.save(resumed(folder, processes), folder / f"end.{processes.rank}.pt")

@@ -114,14 +114,14 @@ class Gatherer:
             ids,
             torch.from_numpy(like_rows).to(self.device),
             torch.from_numpy(like_owners).to(self.device),
-            self._items(self.features.images, rows),
-            self._items(self.features.texts, captions),
-            None if alone else self._items(self.features.texts, ids),
+            self._items(self.features.images, rows, request),
+            self._items(self.features.texts, captions, request),
+            None if alone else self._items(self.features.texts, ids, request),
             None if texts is None else torch.from_numpy(texts[captions]).to(self.device),
         )
 
-    def _items(self, table: Table, rows: Ints) -> Items:
+    def _items(self, table: Table, rows: Ints, request: Request) -> Items:
         """Return these items of a table, or the share of this process."""
-        if not self.processes.divides(len(rows)):
+        if request.undivided or not self.processes.divides(len(rows)):
             return table.batch(rows).to(self.device)
         return replace(table.batch(rows[self.processes.share(len(rows))]), whole=len(rows)).to(self.device)

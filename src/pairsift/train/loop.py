@@ -106,8 +106,7 @@ class Trainer:
         )
         self.teachers: list[Network] = []
         self.linear = self._linear()
-        tables = job.features, job.pairs.image_of, self.device, job.likeness
-        self.gather, self.gather_share = Gatherer(*tables), Gatherer(*tables, job.processes)
+        self.gather = Gatherer(job.features, job.pairs.image_of, self.device, job.likeness, job.processes)
         self.position = Position()
         self.log: list[dict[str, Any]] = []
         self._saved = time.monotonic()
@@ -244,7 +243,8 @@ class Trainer:
             network, notes = self.networks[k].eval(), notes_of_networks[k]
             blocks = cut(order, size)
             parts = blocks[processes.rank :: processes.count]
-            for rows, batch in zip(parts, map_ahead(lambda rows: self.gather(Request(ids[rows])), parts), strict=True):
+            requests = [Request(ids[rows], undivided=True) for rows in parts]
+            for rows, batch in zip(parts, map_ahead(self.gather, requests), strict=True):
                 with autocast_context(self.device, self.job.options, network.matcher):
                     values = method.observe(Observation.make(network, k, batch))
                 for name, value in values.items():
@@ -284,7 +284,7 @@ class Trainer:
         network.train()
 
         def gather(subsets: dict[str, Ints]) -> dict[str, Batch]:
-            return {name: self.gather_share(request) for name, request in method.requests(subsets, k).items()}
+            return {name: self.gather(request) for name, request in method.requests(subsets, k).items()}
 
         with progress(n_pairs, title, "pairs", self.job.progress) as count, fast_products(self.fast_products):
             for batches in map_ahead(gather, plan[self.position.step :]):
