@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from pairsift.cores import let_threads_sleep
+from pairsift.cores import let_threads_sleep, say_less
 from pairsift.registry import exported
 
 let_threads_sleep()  # before anything imports torch, numpy or scikit-learn
+say_less()
 
 if TYPE_CHECKING:
     from pairsift.encode.options import EncodeOptions as EncodeOptions

@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from functools import cache
 
 # GNU's OpenMP, which torch brings on Linux, sleeps after 1000 turns, about 30 microseconds; LLVM's and Intel's at once.
@@ -35,6 +35,26 @@ def let_threads_sleep(environment: MutableMapping[str, str] = os.environ) -> Non
     if not any(name in environment for name in OPENMP_CHOICES):
         environment.update(OPENMP_WAITING)
     environment.setdefault(*BLAS_WAITING)
+
+
+def rank_and_count(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """Return the number of this process, from 0, and how many there are, as torchrun says; (0, 1) without torchrun.
+
+    Args:
+        environment: The variables of the process.
+    """
+    count = int(environment.get("WORLD_SIZE") or 1)
+    return (int(environment.get("RANK") or 0), count) if count > 1 else (0, 1)
+
+
+def say_less(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let torch not warn of broken connections between processes, which end by a line of ours, unless asked otherwise.
+
+    Args:
+        environment: The variables of the process.
+    """
+    if rank_and_count(environment)[1] > 1:
+        environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 def usable_cores() -> int:

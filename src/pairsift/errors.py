@@ -21,6 +21,14 @@ class WriteError(InputError):
     """A file cannot be written: the disk is full, or the place is not open to this user. Nothing else is wrong."""
 
 
+class LostProcessError(InputError):
+    """Another process of the job was lost or has stopped, and so this one cannot go on."""
+
+
+class ToldElsewhereError(InputError):
+    """The job ends for a reason that another process on this machine says."""
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn what writing a file may raise into one line.

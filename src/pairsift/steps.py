@@ -67,11 +67,13 @@ class Request:
         ids: The pairs, (B,).
         captions: Ids of the pairs whose captions stand beside their images, (B,); None for their own.
         given_texts: Whether the step reads the pairs' own captions too.
+        undivided: Whether a process reads all of them by itself, where several train.
     """
 
     ids: Ints
     captions: Ints | None = None
     given_texts: bool = False
+    undivided: bool = False
 
 
 @dataclass(frozen=True)

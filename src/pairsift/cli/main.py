@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairsift.cli.shared import OVERWRITE, QUIET, RUN, SOURCE, in_words
-from pairsift.errors import InputError, similar
+from pairsift.cores import rank_and_count
+from pairsift.errors import InputError, ToldElsewhereError, similar
 from pairsift.files import write_json
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", module=r"PIL\.")  # an image that cannot be read is reported where it is skipped
     try:
         return _run(words)
+    except ToldElsewhereError:
+        pass
     except (InputError, click.ClickException) as error:
         print(f"pairsift: {_line(error)}", file=sys.stderr)
     except KeyboardInterrupt as stop:
@@ -138,7 +141,7 @@ def _fit(tree: dict[str, Any], resume: Resume, overwrite: bool, quiet: bool) -> 
         if not holds_run(config.folder):
             raise
         raise KeyboardInterrupt("repeat the command with --resume to continue the run") from None
-    if not quiet:
+    if not quiet and rank_and_count()[0] == 0:
         print_summary(run.folder, run.metrics, run.suspects().slice(0, 3).to_pylist())
 
 

@@ -21,15 +21,17 @@ class Items:
         values: (n, d) vectors, (n, length, d) regions or token vectors, (n, length) token ids, or (n, 3, height, width)
             pixels as bytes; padding is 0.
         mask: True at real tokens, (n, length), or None if every entry is real.
+        whole: Number of items of the batch that these are one process's share of; None where they are the batch.
     """
 
     values: Tensor
     mask: Tensor | None = None
+    whole: int | None = None
 
     def to(self, device: torch.device) -> Items:
         """Return the same batch on another device."""
         mask = None if self.mask is None else self.mask.to(device, non_blocking=True)
-        return Items(self.values.to(device, non_blocking=True), mask)
+        return Items(self.values.to(device, non_blocking=True), mask, self.whole)
 
 
 @dataclass(frozen=True)

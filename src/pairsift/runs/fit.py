@@ -29,6 +29,7 @@ from pairsift.options import Options
 from pairsift.pairs.changes import read_stored_pairs, write_stored_pairs
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.pairs import Pairs
+from pairsift.processes import Processes, joined
 from pairsift.progress import begin_stage, run_clock, write
 from pairsift.run_folder import (
     CONFIG,
@@ -158,13 +159,28 @@ def check(  # noqa: PLR0913
 
 
 def fit_config(config: Config, resume: Resume = False, overwrite: bool = False, progress: bool = True) -> Run:
-    """Run `fit` with resolved options."""
-    require_possible(config)
-    with claimed(config, bool(resume), overwrite) as claim, run_clock(progress):
-        return _fit(config, claim, resume, progress)
+    """Run `fit` with resolved options, in one process or in all that torchrun has started."""
+    with joined(config.train.device) as processes:
+        require_possible(config)
+        if not processes.first:
+            return _follow(config, processes, resume)
+        with claimed(config, bool(resume), overwrite) as claim, run_clock(progress):
+            return _fit(config, claim, processes, resume, progress)
 
 
-def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
+def _follow(config: Config, processes: Processes, resume: Resume) -> Run:
+    """Train with the first process, by the pairs and features that it has prepared, and write nothing."""
+    limit_threads(config.train.threads)
+    encoder, *training = processes.hear_first()
+    config = config if encoder is None else config.with_text_encoder(encoder)
+    begun = read_stored_pairs(config.folder / SOURCE)
+    prepared = prepare(config, config.folder, False, begun, resume == "unchanged")
+    processes.may_resume()
+    trainer_of(replace(job_of(config, prepared, config.folder, *training), processes=processes)).run(resume=True)
+    return Run(config.folder, prepared, False)
+
+
+def _fit(config: Config, claim: Claim, processes: Processes, resume: Resume, progress: bool) -> Run:
     """Run `fit` in a folder that is claimed."""
     options, folder = config.train, config.folder
     if is_large(config):
@@ -186,7 +202,9 @@ def _fit(config: Config, claim: Claim, resume: Resume, progress: bool) -> Run:
     after_evidence = time.monotonic()
     begin_stage("training")
     picture = pictures(prepared, config.cache, "dev", "test")
-    job = replace(job_of(config, prepared, folder, *training, progress), picture=picture)
+    processes.may_resume()
+    processes.from_first(lambda: (config.encode.text_encoder, *training))
+    job = replace(job_of(config, prepared, folder, *training, progress), picture=picture, processes=processes)
     trainer = trainer_of(replace(job, require_held=claim.require_held))
     trainer.run(resume=True)
     begin_stage("recall and report")

@@ -35,6 +35,7 @@ class Apart:
         self.networks = [Network(network.matcher, None) for network in whole.networks]
         self.trainers = {name: Trainer(_job_of_part(job, name)) for name in self.networks[0].matcher.apart()}
         self.log: list[dict[str, object]] = []
+        self._rsum = -1.0
 
     @property
     def method(self) -> Method:
@@ -60,8 +61,7 @@ class Apart:
     def position(self) -> Position:
         """The first part's best epoch, the rSum of all networks on dev, and the seconds of all parts."""
         positions = [trainer.position for trainer in self.trainers.values()]
-        rsum = self._whole.recall(self.networks)["rsum"] if self._whole.has_dev else -1.0
-        return replace(positions[0], best_rsum=rsum, seconds=sum(position.seconds for position in positions))
+        return replace(positions[0], best_rsum=self._rsum, seconds=sum(position.seconds for position in positions))
 
     def run(self, resume: bool = False) -> None:
         """Train every part to its end, from the start or from its checkpoint."""
@@ -71,6 +71,9 @@ class Apart:
             for whole, network in zip(self.networks, trainer.networks, strict=True):
                 whole.matcher.apart()[name].load_state_dict(network.matcher.state_dict())
             self.log += [{**line, "part": name} for line in trainer.log]
+        self._rsum = self._whole.recall(self.networks)["rsum"] if self._whole.has_dev else -1.0
+        if not self.job.processes.first:
+            return
         write_text(self.job.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in self.log))
 
     def remove_checkpoints(self) -> None:
@@ -93,7 +96,8 @@ def part_folder(folder: Path, name: str) -> Path:
 def _job_of_part(job: Job, name: str) -> Job:
     """Return the training of one part, in a folder of its own."""
     folder = part_folder(job.folder, name)
-    (folder / "model").mkdir(parents=True, exist_ok=True)
+    if job.processes.first:
+        (folder / "model").mkdir(parents=True, exist_ok=True)
 
     def make() -> Matcher:
         state = torch.get_rng_state()

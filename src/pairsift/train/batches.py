@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import torch
 
 from pairsift.arrays import Ints
-from pairsift.encode.features import Features
+from pairsift.encode.features import Features, Items, Table
 from pairsift.errors import InputError
 from pairsift.methods.base import Method
+from pairsift.processes import ALONE, Processes
 from pairsift.steps import Batch, Phase, Request
 
 
@@ -86,12 +87,21 @@ class Likeness:
 
 
 class Gatherer:
-    """A callable that gathers the features of pairs into batches on a device."""
+    """A callable that gathers the features of pairs into batches on a device.
+
+    Of several processes, each gathers the features of its share of a batch, beside the ids and rows of the whole.
+    """
 
     def __init__(
-        self, features: Features, image_of: Ints, device: torch.device, likeness: Likeness | None = None
+        self,
+        features: Features,
+        image_of: Ints,
+        device: torch.device,
+        likeness: Likeness | None = None,
+        processes: Processes = ALONE,
     ) -> None:
         self.features, self.image_of, self.device, self.likeness = features, image_of, device, likeness
+        self.processes = processes
 
     def __call__(self, request: Request) -> Batch:
         """Return the batch of the requested pairs: their images with the requested captions."""
@@ -104,8 +114,14 @@ class Gatherer:
             ids,
             torch.from_numpy(like_rows).to(self.device),
             torch.from_numpy(like_owners).to(self.device),
-            self.features.images.batch(rows).to(self.device),
-            self.features.texts.batch(captions).to(self.device),
-            None if alone else self.features.texts.batch(ids).to(self.device),
+            self._items(self.features.images, rows, request),
+            self._items(self.features.texts, captions, request),
+            None if alone else self._items(self.features.texts, ids, request),
             None if texts is None else torch.from_numpy(texts[captions]).to(self.device),
         )
+
+    def _items(self, table: Table, rows: Ints, request: Request) -> Items:
+        """Return these items of a table, or the share of this process."""
+        if request.undivided or not self.processes.divides(len(rows)):
+            return table.batch(rows).to(self.device)
+        return replace(table.batch(rows[self.processes.share(len(rows))]), whole=len(rows)).to(self.device)

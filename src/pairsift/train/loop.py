@@ -23,8 +23,9 @@ from pairsift.errors import InputError
 from pairsift.files import write_text
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
-from pairsift.methods.base import Method, peer
+from pairsift.methods.base import Method, Notes, peer
 from pairsift.pairs.pairs import Pairs
+from pairsift.processes import ALONE, Processes
 from pairsift.progress import part_of_stage, progress, write_sometimes
 from pairsift.retrieve.gallery import evaluate
 from pairsift.steps import Batch, Network, Observation, Phase, Prior, Request, Setting, Step, Term
@@ -34,6 +35,7 @@ from pairsift.train.options import TrainOptions
 from pairsift.train.precision import autocast_context, fast_products, takes_fast_products
 from pairsift.train.record import epoch_summary, make_board
 from pairsift.train.schedule import Ending, competing, ending, learning_rate, network_epochs
+from pairsift.train.shares import Shares
 
 CHECKPOINT = "checkpoint.safetensors"
 OBSERVED_TOGETHER = 1024  # pairs whose negatives come from each other in the pass that divides, where that is cheap
@@ -47,6 +49,7 @@ class Job:
     `picture` has the number of the picture of each image: copies are one item in the recall on dev, and so are equal
     captions; with None it is the papers' protocol.
     `require_held` is called before anything is written: it raises an error where another process writes the folder.
+    `processes` train together; the first of them decides and writes.
     """
 
     pairs: Pairs
@@ -62,6 +65,7 @@ class Job:
     linear: Callable[[Matcher], None] | None = None
     require_held: Callable[[], None] = lambda: None
     picture: Ints | None = None
+    processes: Processes = ALONE
 
 
 @dataclass
@@ -94,12 +98,15 @@ class Trainer:
         self.has_dev = bool(len(job.pairs.ids("dev")))
         self.job = job = replace(job, options=job.options.with_batch_size(pairs))
         self.device = pick_device(job.options.device)
-        self.board = make_board(job.folder) if job.options.tensorboard else None
+        self.processes, self.shares = job.processes, Shares(job.processes)
+        self.board = make_board(job.folder) if job.options.tensorboard and self.processes.first else None
         self.networks = [self._network(k) for k in range(job.method.networks)]
-        self.fast_products = takes_fast_products(self.device, job.options, self.networks[0].matcher)
+        self.fast_products = self.processes.from_first(
+            lambda: takes_fast_products(self.device, job.options, self.networks[0].matcher)
+        )
         self.teachers: list[Network] = []
         self.linear = self._linear()
-        self.gather = Gatherer(job.features, job.pairs.image_of, self.device, job.likeness)
+        self.gather = Gatherer(job.features, job.pairs.image_of, self.device, job.likeness, job.processes)
         self.position = Position()
         self.log: list[dict[str, Any]] = []
         self._saved = time.monotonic()
@@ -147,14 +154,19 @@ class Trainer:
         """Return network k as it begins in an epoch, initialised with its own seed."""
         torch.manual_seed(seed_of(self.job.options.seed, 1, k, *([epoch] if epoch else [])))
         matcher = self.job.matcher()
-        return Network(matcher, self.job.method.head(matcher.dim)).to(self.device)
+        network = Network(matcher, self.job.method.head(matcher.dim)).to(self.device)
+        self.shares.divide(matcher)
+        self.processes.copy_from_first(network.state_dict().values())
+        return network
 
     def _linear(self) -> list[Network]:
         """Return the linear model as a network, or nothing if there is none."""
         if self.job.linear is None:
             return []
         network = self._network(0)
-        self.job.linear(network.matcher)
+        if self.processes.first:
+            self.job.linear(network.matcher)
+        self.processes.copy_from_first(network.state_dict().values())
         return [network.eval().requires_grad_(False)]
 
     def _optimizer(self, network: Network) -> torch.optim.AdamW:
@@ -178,7 +190,7 @@ class Trainer:
 
     def run(self, resume: bool = False) -> None:
         """Train to the end, from the start or from the folder's checkpoint."""
-        if resume and (self.job.folder / CHECKPOINT).exists():
+        if resume and self.processes.from_first((self.job.folder / CHECKPOINT).exists):
             self._load()
         if self.position == Position():
             if self.networks[0].matcher.starts_trained or not self.phases:
@@ -199,7 +211,7 @@ class Trainer:
             self._finish(epoch, phase, n_pairs, time.monotonic() - began)
         if not self.phases:
             self.save()
-        weights, _ = read_tensors(self.job.folder / "model" / "best.safetensors")
+        weights, _ = self._read(self.job.folder / "model" / "best.safetensors")
         for k, network in enumerate(self.networks):
             network.load_state_dict(with_prefix(weights, f"{k}/"))
 
@@ -210,13 +222,18 @@ class Trainer:
             self._restart(epoch, phase.teachers)
         if phase.new_optimizers and (epoch == 0 or self.phases[epoch - 1] is not phase):
             self.optimizers[:] = [self._optimizer(network) for network in self.networks]
+        for network in self.networks:
+            self.processes.copy_from_first(network.state_dict().values())  # machines may round differently
         if phase.observe and not phase.in_turn:
             self._observe(epoch)
 
     @torch.no_grad()
     def _observe(self, epoch: int, passing: Sequence[int] | None = None) -> None:
-        """Pass all training pairs through these networks, or all, and update the method's state by the notes."""
-        method = self.method
+        """Pass all training pairs through these networks, or all, and update the method's state by the notes.
+
+        Of several processes, each passes every so many of the blocks.
+        """
+        method, processes = self.method, self.processes
         ids = method.setting.ids
         order = np.random.default_rng((self.job.options.seed, 3, epoch)).permutation(len(ids))
         factorises = all(network.matcher.factorises for network in self.networks)
@@ -224,14 +241,30 @@ class Trainer:
         notes_of_networks: list[dict[str, Array]] = [{} for _ in self.networks]
         for k in range(len(self.networks)) if passing is None else passing:
             network, notes = self.networks[k].eval(), notes_of_networks[k]
-            parts = cut(order, size)
-            for rows, batch in zip(parts, map_ahead(lambda rows: self.gather(Request(ids[rows])), parts), strict=True):
+            blocks = cut(order, size)
+            parts = blocks[processes.rank :: processes.count]
+            requests = [Request(ids[rows], undivided=True) for rows in parts]
+            for rows, batch in zip(parts, map_ahead(self.gather, requests), strict=True):
                 with autocast_context(self.device, self.job.options, network.matcher):
                     values = method.observe(Observation.make(network, k, batch))
                 for name, value in values.items():
                     array = value.float().cpu().numpy()
                     notes.setdefault(name, np.zeros((len(ids), *array.shape[1:]), np.float32))[rows] = array
-        method.update(notes_of_networks, epoch)
+            owned = [blocks[rank :: processes.count] for rank in range(processes.count)]
+            processes.collect(notes, [np.concatenate([order[:0], *own]) for own in owned])
+        self._update(notes_of_networks, epoch)
+
+    def _update(self, notes: Notes, epoch: int) -> None:
+        """Update the method's state by the notes of a pass: once, also where there are several processes."""
+
+        def update() -> dict[str, Array]:
+            self.method.update(notes, epoch)
+            return self.method.arrays()
+
+        arrays = self.processes.from_first(update)
+        if not self.processes.first:
+            self.method = self.job.method.begin(self.method.setting)
+            self.method.resume(arrays)
 
     def _train(self, epoch: int, k: int, phase: Phase) -> int:
         """Train one network for the rest of an epoch, and return the number of pairs that it saw."""
@@ -259,7 +292,8 @@ class Trainer:
                 rate = learning_rate(options, epoch - first, part, planned, warmup, n_steps, within)
                 for group in self.optimizers[k].param_groups:
                     group["lr"] = rate * group["speed"]
-                self._take(Step(self.networks, k, batches, phase, rate / options.lr))
+                with self.shares.step():
+                    self._take(Step(self.networks, k, batches, phase, rate / options.lr))
                 count(sum(map(len, plan[self.position.step].values())))
                 self.position.step += 1
                 if time.monotonic() - self._saved > 60 * options.checkpoint_minutes:
@@ -355,15 +389,21 @@ class Trainer:
         """Return the recall of an ensemble on dev; without pairs in dev, an rSum of 0."""
         if not self.has_dev:
             return {"rsum": 0.0}
-        with autocast_context(self.device, self.job.options):
-            dev = [network.matcher for network in networks], self.job.features, self.job.pairs, "dev"
-            return evaluate(*dev, picture=self.job.picture)["ensemble"]
+        dev = [network.matcher for network in networks], self.job.features, self.job.pairs, "dev"
+
+        def measure() -> dict[str, float]:
+            with autocast_context(self.device, self.job.options):
+                return evaluate(*dev, picture=self.job.picture)["ensemble"]
+
+        return self.processes.from_first(measure)
 
     def _keep_if_best(self, networks: Sequence[Network], epoch: int, dev: Mapping[str, float]) -> None:
         """Write the networks' weights where their recall on dev is the best so far; epoch -1 is before all training."""
         if self.has_dev and dev["rsum"] <= self.position.best_rsum:
             return
         self.position.best_rsum, self.position.best_epoch = dev["rsum"], epoch
+        if not self.processes.first:
+            return
         self.job.require_held()
         weights: dict[str, Tensor] = {}
         for k, network in enumerate(networks):
@@ -377,6 +417,8 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint; training continues from it at the next step."""
+        if not self.processes.first:
+            return
         self.job.require_held()
         tensors = pack(self.networks, self.optimizers, self.method.arrays())
         for k, network in enumerate(self.teachers):
@@ -391,12 +433,18 @@ class Trainer:
         self._write_log()
         self._saved = time.monotonic()
 
+    def _read(self, path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
+        """Return the tensors and facts of a file, which the first process reads."""
+        return self.processes.from_first(lambda: read_tensors(path))
+
     def _write_log(self) -> None:
+        if not self.processes.first:
+            return
         write_text(self.job.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in self.log))
 
     def _load(self) -> None:
         """Restore everything from the checkpoint; an epoch of other training pairs begins again."""
-        tensors, facts = read_tensors(self.job.folder / CHECKPOINT)
+        tensors, facts = self._read(self.job.folder / CHECKPOINT)
         position: dict[str, Any] = facts["position"]  # type: ignore[assignment]
         endings = [Ending(**end) for end in position.pop("endings", [])]
         for end in endings:
