@@ -108,7 +108,7 @@ def test_several_processes_have_the_losses_gradients_and_state_of_one(count, alo
 
 def test_the_cases_reach_every_method_and_have_steps(alone):
     assert set(shared_jobs.METHODS) <= set(alone)
-    assert all(len(found["steps"]) > 2 for name, found in alone.items() if name != "linear")
+    assert all(len(found["steps"]) >= 2 for name, found in alone.items() if name != "linear")
     batches = cut(np.arange(39), shared_jobs.BATCH)
     assert any(len(batch) % 2 for batch in batches)
     moved = alone["plain"]["steps"]
