@@ -98,7 +98,8 @@ def main() -> None:
             rows.append(knocked(verbs[name], Path(place), round(KILLS[name] * chosen.share), chosen.seed))
             print(json.dumps(rows[-1]), flush=True)
     write_rows(chosen.json, rows, {"seed": chosen.seed, "kills": sum(row["kills"] for row in rows)})
-    chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)))
+    told = "\n".join(f"- {line}" for row in rows for line in row["trouble"])
+    chosen.json.with_suffix(".md").write_text(page(__doc__, "\n\n".join(filter(None, (table(rows), told)))))
     print(table(rows))
     sys.exit(any(row["same"] < row["kills"] or row["left"] for row in rows))
 
