@@ -12,7 +12,9 @@ import pytest
 
 from pairsift import files
 from pairsift.errors import InputError, WriteError
-from pairsift.files import only_writer, replacing, write_json, write_parquet, write_text
+from pairsift.files import only_writer, read_parquet, replacing, write_json, write_parquet, write_text
+from pairsift.run_folder import METRICS, PAIRS_FILE, read_metrics
+from pairsift.table import read_pairs
 
 KILLED = """
 import os, signal, sys
@@ -123,6 +125,8 @@ HOLDING = """
 import sys
 from pathlib import Path
 from pairsift.files import only_writer
+from pairsift.run_folder import METRICS, PAIRS_FILE, read_metrics
+from pairsift.table import read_pairs
 with only_writer(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -165,3 +169,18 @@ def test_parts_of_killed_writers_are_removed_and_nothing_else(path):
     assert sorted(folder.iterdir()) == sorted([*kept, other, below])
     files.remove_parts(folder)
     assert sorted(folder.iterdir()) == sorted([*kept, below]) and not list(below.iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"rubbish" * 9, None])
+def test_a_damaged_table_and_damaged_metrics_of_a_run_are_one_line(tmp_path, content):
+    write_parquet(tmp_path / PAIRS_FILE, pa.table({"pair": list(range(1000))}))
+    whole = (tmp_path / PAIRS_FILE).read_bytes()
+    (tmp_path / PAIRS_FILE).write_bytes(whole[: len(whole) // 2] if content is None else content)
+    (tmp_path / METRICS).write_bytes(b'{"pairs": ' if content is None else content)
+    for name, read in ((PAIRS_FILE, read_pairs), (METRICS, read_metrics)):
+        with pytest.raises(InputError) as caught:
+            read(tmp_path)
+        line = str(caught.value)
+        assert line.startswith(str(tmp_path / name)) and "copy of the run" in line and "\n" not in line
+    with pytest.raises(InputError, match="cannot be read"):
+        read_parquet(tmp_path / "missing.parquet")
