@@ -179,6 +179,13 @@ def test_a_wrong_option_is_one_line(source, tmp_path, capsys, options, line):
     assert line in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
+def test_torchrun_is_refused_in_one_line(source, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert main(["check", str(source[0]), "--out", str(tmp_path / "run")]) == 2
+    assert "check so many vectors with --shard or --ray" in capsys.readouterr().err
+
+
 def test_a_source_without_vectors_says_how_to_make_them(tmp_path, capsys):
     (tmp_path / "pairs.csv").write_text("image,caption\na.jpg,a dog\n", encoding="utf-8")
     assert main(["check", str(tmp_path / "pairs.csv"), "--out", str(tmp_path / "run"), "--shard", "0/2"]) == 2

@@ -13,12 +13,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from pairsift.cores import limit_threads
+from pairsift.cores import limit_threads, rank_and_count
 from pairsift.detect import Judgement
 from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
 from pairsift.encode.registry import TEXT_ENCODER
-from pairsift.errors import writing
+from pairsift.errors import InputError, writing
 from pairsift.files import write_json, write_text
 from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER
@@ -160,6 +160,8 @@ def check(  # noqa: PLR0913
 
 def fit_config(config: Config, resume: Resume = False, overwrite: bool = False, progress: bool = True) -> Run:
     """Run `fit` with resolved options, in one process or in all that torchrun has started."""
+    if rank_and_count()[1] > 1 and is_large(config):
+        raise InputError(f"{config.source}: torchrun is for training: check so many vectors with --shard or --ray")
     with joined(config.train.device) as processes:
         require_possible(config)
         if not processes.first:
