@@ -49,7 +49,6 @@ def test_new_pairs_are_judged_in_parts_and_a_killed_call_goes_on(run, new, tmp_p
     opened = pairsift.open_run(folder, progress=False)
     before = (folder / "trust.parquet").read_bytes()
     monkeypatch.setattr(scoring, "CHUNK", 200)
-    monkeypatch.setattr(scoring.score_to, "__defaults__", (200,))
     calls, score = [], scoring.Scorer.score
 
     def counted(self, part):
@@ -69,6 +68,9 @@ def test_new_pairs_are_judged_in_parts_and_a_killed_call_goes_on(run, new, tmp_p
     opened.score(new, tmp_path / "at_once.parquet", image_folder=images)
     assert pq.read_table(tmp_path / "at_once.parquet").equals(table)
     assert rows == len(table) == calls[0] + calls[2] == 300
+    shared = tmp_path / "shared.parquet"
+    assert opened.score(new, shared, image_folder=images, shard="1/2") is None and not shared.exists()
+    assert opened.score(new, shared, image_folder=images, shard="0/2") == 300 and pq.read_table(shared).equals(table)
     [skip] = list(csv.DictReader((tmp_path / "scored.skipped.csv").open(newline="")))
     assert skip["pair"] == "300" and "missing.jpg" in skip["reason"]
     assert table["pair"].to_pylist() == list(range(300)) and not list(tmp_path.glob(".*"))
@@ -113,7 +115,7 @@ def test_any_number_of_parts_is_one_entry_of_the_cache_and_says_the_same(run, ne
     lines = new.read_text().splitlines()
     other = tmp_path / "other.csv"
     other.write_text("\n".join([*lines[:1], *(line.replace("A ", "One ") for line in lines[1:])]) + "\n")
-    monkeypatch.setattr(scoring.score_to, "__defaults__", (170,))
+    monkeypatch.setattr(scoring, "CHUNK", 170)
     opened, images = pairsift.open_run(run.folder, progress=False), new.parent / "scenes" / "images"
     opened.score(other, tmp_path / "other.parquet", image_folder=images)
     made = entries(cache) - before

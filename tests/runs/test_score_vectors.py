@@ -91,7 +91,7 @@ def test_new_vectors_are_scored_as_if_they_had_come_into_the_source(run, new, ve
 
 
 def test_parts_a_kill_and_vectors_that_change_meanwhile(run, new, vectors, tmp_path, monkeypatch):
-    monkeypatch.setattr(scoring.score_to, "__defaults__", (60,))
+    monkeypatch.setattr(scoring, "CHUNK", 60)
     opened, score, calls = pairsift.open_run(run.folder, progress=False), scoring.Scorer.score, []
 
     def killed(self, ids):

@@ -192,7 +192,7 @@ def joined_pairs(pairs: Pairs, new: Pairs) -> Pairs:
     )
 
 
-def score_to(scorer: Scorer, out: Path, chunk: int = CHUNK, share: Share = ALL) -> int | None:
+def score_to(scorer: Scorer, out: Path, share: Share = ALL) -> int | None:
     """Score the new pairs in parts, write the table, and return the number of its rows.
 
     Finished parts are kept beside the file until it is complete, so that a call that was killed can be repeated. Only
@@ -201,7 +201,6 @@ def score_to(scorer: Scorer, out: Path, chunk: int = CHUNK, share: Share = ALL) 
     Args:
         scorer: The judge of the new pairs.
         out: The table to write, `.parquet` or `.csv`, which must not exist.
-        chunk: Number of pairs that are judged at once.
         share: The parts that this call writes; None is returned where parts of others are missing.
 
     Raises:
@@ -209,11 +208,11 @@ def score_to(scorer: Scorer, out: Path, chunk: int = CHUNK, share: Share = ALL) 
         WriteError: A file cannot be written.
     """
     require_new_table(out)
-    parts = out.with_name(f".{out.name}.{_key(scorer, chunk)}.parts")
+    parts = out.with_name(f".{out.name}.{_key(scorer, CHUNK)}.parts")
     with writing(parts):
         parts.mkdir(exist_ok=True)
     files = []
-    for number, ids in enumerate(_chunks(scorer.new, chunk)):
+    for number, ids in enumerate(_chunks(scorer.new, CHUNK)):
         files.append(parts / f"{number:06d}.parquet")
         if number % share.of == share.number and not files[-1].exists():
             write_parquet(files[-1], scorer.score(ids))
