@@ -191,7 +191,7 @@ def knocked(verb: Verb | list[Verb], base: Path, kills: int, seed: int) -> Row:
     """Kill a command so many times, each followed by the same command until it ends, and count how these end."""
     draw = random.Random(f"{seed} {verb.name if isinstance(verb, Verb) else 'export'}")
     row: Row = {"verb": "export" if isinstance(verb, list) else verb.name, "kills": 0, "in time": 0, "same": 0}
-    row |= {"left": 0, "in cache": 0, "seconds": 0.0}
+    row |= {"left": 0, "locks": 0, "in cache": 0, "seconds": 0.0}
     began = time.monotonic()
     trouble: list[str] = []
     for number in range(kills):
@@ -216,6 +216,7 @@ def knocked(verb: Verb | list[Verb], base: Path, kills: int, seed: int) -> Row:
         behind = left_behind(place)
         rest = [name for name in behind if not name.startswith("cache/")]
         row["left"] += len(rest)
+        row["locks"] += sum(name.endswith(".lock") for name in rest)  # dead ones, which the next command takes
         row["in cache"] += len(behind) - len(rest)
         if not same or rest:
             odd = [name for name in {*found, *one.wanted} if found.get(name) != one.wanted.get(name)]
@@ -278,7 +279,7 @@ def forked(
         if errors is not None:
             os.dup2(errors, 2)
         sys.stdout, sys.stderr = map(os.fdopen, (1, 2), "ww")  # whatever a parent put there
-        scoring.score_to.__defaults__ = (20,)  # several parts
+        scoring.CHUNK = 20  # several parts
         seen = [0]
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
