@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from vector_folder import vectors
 
 from pairsift.cli.main import main
 from pairsift.encode.cache import encode_pairs
@@ -137,6 +138,12 @@ def test_a_folder_is_not_mixed_with_other_encoders_or_sources(tmp_path, capsys):
     assert "begun with another shards (2)" in capsys.readouterr().err and files(out) == before
     assert encode(source, tmp_path / "other", "--text-encoder", "muse+ngrams") == 2
     assert "fitted to nothing" in capsys.readouterr().err
+
+
+def test_vectors_are_not_encoded_again(tmp_path, capsys):
+    vectors(tmp_path / "vectors", n=30)
+    assert encode(tmp_path / "vectors", tmp_path / "out") == 2
+    assert "holds vectors already" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """New vectors in files, scored shard by shard."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,6 +94,20 @@ def test_shares_and_a_killed_process_write_the_same_table(run, tmp_path):
     subprocess.run(command, check=True, timeout=200)
     assert out.read_bytes() == expected
     assert [file.name for file in out.parent.iterdir()] == ["scores.csv"]
+
+
+@pytest.mark.slow
+def test_new_vectors_that_cannot_be_used_are_listed_beside_the_table(run, tmp_path):
+    shutil.copytree(run / "new", tmp_path / "broken")
+    texts = np.load(run / "new" / "text.npy")
+    texts[4] = 0
+    np.save(tmp_path / "broken" / "text.npy", texts)
+    words = ["score", str(run / "run"), str(tmp_path / "broken"), "--out", str(tmp_path / "scores.parquet")]
+    assert main(words) == 0
+    assert 4 not in pq.read_table(tmp_path / "scores.parquet")["pair"].to_pylist()
+    skipped = (tmp_path / "scores.skipped.csv").read_text(encoding="utf-8-sig")
+    assert skipped.count("\n") == 2 and "captions.parquet row 5" in skipped and "nothing but zeros" in skipped
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["broken", "scores.parquet", "scores.skipped.csv"]
 
 
 @pytest.mark.slow

@@ -13,9 +13,8 @@ from pairsift.errors import InputError, writing
 from pairsift.files import in_turn, write_json
 from pairsift.marker import require_own, write_marker
 from pairsift.pairs.records import Columns
-from pairsift.progress import progress
 from pairsift.sharding.encoding import Encoding, EncodingOptions
-from pairsift.sharding.engines import engine_of, run_here
+from pairsift.sharding.engines import engine_of, write_parts
 from pairsift.sharding.parts import Share
 from pairsift.sharding.vectors import FACTS
 
@@ -51,18 +50,8 @@ def encode_source(
     columns = Columns(named.get("image_column"), named.get("caption_column"), None if folder is None else Path(folder))
     encoding = Encoding(out, EncodingOptions(source, columns, named.get("reader"), images, texts))
     _begin(encoding, encode.shared_space)
-    missing = encoding.missing(share.number, share.of)
-    if engine is not None:
-        engine(encoding, missing)
-    else:
-        with progress(len(missing), "encoding", "shards", shown) as count:
-
-            def work(number: int) -> None:
-                encoding(number)
-                count(1)
-
-            run_here(work, missing)
-    return len(encoding.source.shards), len(encoding.missing(0, 1))
+    write_parts(encoding, encoding.missing(share), engine, "encoding", shown)
+    return len(encoding.source.shards), len(encoding.missing())
 
 
 def _begin(encoding: Encoding, aligned: bool) -> None:

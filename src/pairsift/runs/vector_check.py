@@ -22,7 +22,7 @@ from pairsift.pairs.pairs import Pairs, Skip
 from pairsift.pairs.precomputed import Precomputed
 from pairsift.pairs.readers.embeddings import is_embeddings
 from pairsift.pairs.records import Columns
-from pairsift.progress import begin_stage, progress, write
+from pairsift.progress import begin_stage, write
 from pairsift.report.report import write_report
 from pairsift.run_folder import (
     CONFIG,
@@ -40,8 +40,8 @@ from pairsift.run_folder import (
 from pairsift.runs.caveats import rate_of
 from pairsift.runs.claim import require_same
 from pairsift.runs.config import Config, read_config
-from pairsift.runs.skipped import write_skipped
-from pairsift.sharding.engines import Engine, run_here
+from pairsift.runs.skipped import skipped_line, write_skipped
+from pairsift.sharding.engines import Engine, write_parts
 from pairsift.sharding.judging import JUDGE, Judging, Plan
 from pairsift.sharding.parts import Share
 from pairsift.sharding.tables import JudgedTables
@@ -128,7 +128,7 @@ def check_share(config: Config, share: Share, engine: Engine | None = None, show
             return True
         learn(config, folder, files)
     judging = Judging(folder / SHARDS, files)
-    judge_shards(judging, share, engine, shown)
+    write_parts(judging, judging.parts.missing(share), engine, "judging", shown)
     missing = len(judging.parts.missing())
     if missing:
         if shown:
@@ -136,7 +136,7 @@ def check_share(config: Config, share: Share, engine: Engine | None = None, show
         return False
     with _alone(folder):
         if not finished(folder):
-            finish(config, judging)
+            finish(config, judging, shown=shown)
     return True
 
 
@@ -164,43 +164,30 @@ def check_large(config: Config, shown: bool = True) -> None:
     started = time.monotonic()
     learn(config, folder, files)
     judging, learned = Judging(folder / SHARDS, files), time.monotonic()
-    judge_shards(judging, Share(), None, shown)
+    write_parts(judging, judging.parts.missing(), None, "judging", shown)
     judged = time.monotonic()
-    finish(config, judging, {"learn": round(learned - started, 1), "judge": round(judged - learned, 1)})
+    seconds = {"learn": round(learned - started, 1), "judge": round(judged - learned, 1)}
+    finish(config, judging, seconds, shown)
 
 
 def learn(config: Config, folder: Path, files: VectorFiles) -> None:
     """Let the judge learn, unless it has."""
     judging = Judging(folder / SHARDS, files)
+    limit_threads(config.train.threads)
     if judging.begun:
         return
-    limit_threads(config.train.threads)
     begin_stage("judging", f"learning from {files.path}")
     judging.begin(config.train.seed, config.detect)
 
 
-def judge_shards(judging: Judging, share: Share, engine: Engine | None, shown: bool) -> None:
-    """Write the parts of evidence of a share that are missing."""
-    numbers = judging.parts.missing(share)
-    if engine is not None:
-        engine(judging, numbers)
-        return
-    with progress(len(numbers), "judging", "shards", shown) as count:
-
-        def work(number: int) -> None:
-            judging(number)
-            count(1)
-
-        run_here(work, numbers)
-
-
-def finish(config: Config, judging: Judging, seconds: Mapping[str, float] = {}) -> None:  # not changed
+def finish(config: Config, judging: Judging, seconds: Mapping[str, float] | None = None, shown: bool = True) -> None:
     """Write the run by all parts.
 
     Args:
         config: The run's options.
         judging: The judging, of which all parts are written.
-        seconds: How long the stages before took, where it is known.
+        seconds: How long the stages before took; None where it is not known.
+        shown: Whether to tell how many pairs were skipped.
     """
     folder, files, plan = config.folder, judging.files, judging.plan
     started = time.monotonic()
@@ -215,9 +202,11 @@ def finish(config: Config, judging: Judging, seconds: Mapping[str, float] = {}) 
     tables.write_suspects(folder / SUSPECTS_FILE)
     pairs = pairs_of(config, files, plan)
     write_skipped(pairs, folder / SKIPPED)
+    if shown and (line := skipped_line(pairs, folder / SKIPPED)):
+        write(line)
     tables.write_pairs(folder / PAIRS_FILE)
     metrics = _metrics(config, pairs, result)
-    metrics["seconds"] = {**seconds, "finish": round(time.monotonic() - started, 1)}
+    metrics["seconds"] = {**(seconds or {}), "finish": round(time.monotonic() - started, 1)}
     report = read_pairs(folder)
     write_report(folder / REPORT, pairs, report, {**metrics, "encoders": _encoders(config)}, [], config.tree())
     write_json(folder / METRICS, metrics)  # last: with it, the run is finished

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+from pairsift.cores import limit_threads
 from pairsift.errors import InputError, writing
 from pairsift.files import in_turn
 from pairsift.pairs.records import Columns
 from pairsift.run_folder import SHARDS
 from pairsift.runs.config import Config
-from pairsift.runs.vector_check import files_of, judge_shards
-from pairsift.sharding.engines import Engine
+from pairsift.runs.skipped import list_skipped
+from pairsift.runs.vector_check import files_of, pairs_of
+from pairsift.sharding.engines import Engine, write_parts
 from pairsift.sharding.judging import Judging
 from pairsift.sharding.parts import Share
 from pairsift.sharding.tables import JudgedTables
@@ -59,18 +62,21 @@ def score_vectors(
     folder = out.with_name(f".{out.name}.{files.mark}.parts")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    judging = Judging(folder, files, Judging(run / SHARDS, known_files))
-    with in_turn(folder / ".lock"):
+    known = Judging(run / SHARDS, known_files)
+    judging = Judging(folder, files, known)
+    lock = out.with_name(f".{out.name}.lock")
+    with in_turn(lock):
         if not judging.begun:
             judging.begin(config.train.seed, config.detect)
-    judge_shards(judging, share, engine, shown)
+    limit_threads(config.train.threads)
+    write_parts(judging, judging.parts.missing(share), engine, "judging", shown)
     if judging.parts.missing():
         return None
-    with in_turn(folder / ".lock"):
-        if not out.exists():
-            known = judging.known
-            assert known is not None
-            JudgedTables(files, judging.plan, judging.result(), (known_files, known.plan)).write_scores(out)
-    rows = len(judging.plan.ids)
-    shutil.rmtree(folder, ignore_errors=True)
-    return rows
+    plan = judging.plan
+    with in_turn(lock):
+        if not out.exists():  # the process that came first has written it, and removed the parts
+            new = replace(config, source=str(source))
+            list_skipped(pairs_of(new, files, plan), out.with_suffix(".skipped.csv"), shown)
+            JudgedTables(files, plan, judging.result(), (known_files, known.plan)).write_scores(out)
+            shutil.rmtree(folder, ignore_errors=True)
+    return len(plan.ids)

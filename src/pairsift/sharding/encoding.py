@@ -23,6 +23,7 @@ from pairsift.pairs.pairs import SKIPPED, Pairs
 from pairsift.pairs.readers.embeddings import PROBLEM
 from pairsift.pairs.readers.tars import Member
 from pairsift.pairs.records import Columns
+from pairsift.sharding.parts import Share
 from pairsift.sharding.source_shards import Source, SourceShard
 from pairsift.source_path import root_of
 from pairsift.table import storable
@@ -89,9 +90,9 @@ class Encoding:
         """Return the file of the records of a part."""
         return self._file(TABLES, number, ".parquet")
 
-    def missing(self, number: int, of: int) -> list[int]:
-        """Return the parts of the share `number` of `of` that are not written yet."""
-        return [part for part in range(number, len(self.source.shards), of) if not self.table(part).exists()]
+    def missing(self, share: Share = Share()) -> list[int]:  # noqa: B008  # frozen
+        """Return the numbers of the parts of a share that are not written yet."""
+        return [number for number in share.of_shards(len(self.source.shards)) if not self.table(number).exists()]
 
     def _file(self, kind: str, number: int, suffix: str) -> Path:
         return self.folder / kind / f"{kind}_{number:05d}{suffix}"

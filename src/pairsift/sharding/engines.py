@@ -8,16 +8,30 @@ from importlib.util import find_spec
 from typing import Any
 
 from pairsift.errors import InputError
+from pairsift.progress import progress
 
 Work = Callable[[int], None]  # writes the part of a shard
 Engine = Callable[[Work, Sequence[int]], None]  # writes the parts of these shards
 LOCAL = "local"  # a Ray cluster of this machine alone
 
 
-def run_here(work: Work, numbers: Sequence[int]) -> None:
-    """Write the parts of these shards in this process, one after the other."""
-    for number in numbers:
-        work(number)
+def write_parts(work: Work, numbers: Sequence[int], engine: Engine | None, title: str, shown: bool) -> None:
+    """Write the parts of these shards by an engine, or one after the other in this process.
+
+    Args:
+        work: What writes a part.
+        numbers: Numbers of the shards.
+        engine: The engine; None for this process.
+        title: What is done, for the progress bar.
+        shown: Whether this process shows its progress.
+    """
+    if engine is not None:
+        engine(work, numbers)
+        return
+    with progress(len(numbers), title, "shards", shown) as count:
+        for number in numbers:
+            work(number)
+            count(1)
 
 
 def engine_of(ray: str | None) -> Engine | None:
@@ -44,7 +58,7 @@ def run_on_ray(work: Work, numbers: Sequence[int], address: str) -> None:
         address: Address of a cluster, or `local`.
 
     Raises:
-        InputError: There is no cluster at the address.
+        InputError: There is no cluster at the address, or a part cannot be written.
     """
     import ray.data
 
@@ -61,7 +75,17 @@ def run_on_ray(work: Work, numbers: Sequence[int], address: str) -> None:
     context.enable_progress_bars = False
     rows = ray.data.from_items([{"shard": number} for number in numbers], override_num_blocks=len(numbers))
     done = rows.map(_Worker, fn_constructor_args=(work,), concurrency=(1, min(cores, len(numbers))), max_restarts=-1)
-    done.materialize()
+    try:
+        done.materialize()
+    except ray.exceptions.RayError as error:
+        raise InputError(f"--ray {address}: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    """Return the line of the error that a chain of errors began with."""
+    while (cause := error.__cause__ or getattr(error, "cause", None)) is not None:
+        error = cause
+    return " ".join(str(error).split())
 
 
 class _Worker:

@@ -38,6 +38,10 @@ class Share:
             raise InputError(f"--shard {text}: give i/n with i from 0 to n - 1, such as 0/8")
         return Share(int(found[1]), int(found[2]))
 
+    def of_shards(self, count: int) -> range:
+        """Return the numbers of the process's shards among so many."""
+        return range(self.number, count, self.of)
+
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
@@ -62,7 +66,7 @@ class Parts:
 
     def missing(self, share: Share = Share()) -> list[int]:  # frozen
         """Return the numbers of the parts of a share that are not written yet."""
-        return [number for number in range(share.number, self.count, share.of) if not self.path(number).exists()]
+        return [number for number in share.of_shards(self.count) if not self.path(number).exists()]
 
     def write(self, number: int, table: pa.Table) -> None:
         """Write a part; two processes that write the same one leave one of the two.

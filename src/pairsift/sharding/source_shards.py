@@ -76,6 +76,8 @@ class Source:
             self.shards = [shard for file in files for shard in _of_parquet(file)]
         else:
             self._whole = self._read(self.path, columns)
+            if self._whole.features is not None:
+                raise InputError(f"{self.path}: holds vectors already: check them with `pairsift check {self.path}`")
             self.shards = _of_rows(None, len(self._whole))
         if not self.shards:
             raise InputError(f"{self.path}: has no rows")

@@ -22,7 +22,7 @@ from pairsift.sharding.judging import Plan
 from pairsift.sharding.vectors import VectorFiles
 from pairsift.spreadsheet import harmless_table, keep_filled_in
 from pairsift.suggest.table import SCHEMA
-from pairsift.table import UNKNOWN
+from pairsift.table import UNKNOWN, VAGUE
 
 IMAGE_PLACE = {"file": pa.string(), "file_offset": pa.int64(), "file_size": pa.int64()}
 ROWS = 200_000  # rows that are in memory at once
@@ -146,7 +146,8 @@ class JudgedTables:
         captions = np.full(len(rows), None, object)
         captions[has] = self._known_files.captions.at(self._known.ids[source[has]])
         flagged = result.is_mismatch[rows]
-        given = np.where(flagged, "mismatched", "clean")
+        doubtful = np.where(result.match_probability[rows] < 0.5, VAGUE, "clean")  # those that are not flagged
+        given = np.where(flagged, "mismatched", doubtful)
         nothing = pa.nulls(len(rows), pa.int64())
         return pa.table(
             {
