@@ -34,7 +34,7 @@ from safetensors.numpy import load_file
 from pairsift.cli import main as pairsift
 from pairsift.encode import ngrams
 from pairsift.errors import InputError
-from pairsift.files import only_writer
+from pairsift.files import in_turn, only_writer
 from pairsift.run_folder import holds_run
 from pairsift.runs import scoring
 from pairsift.scenes import write_scenes
@@ -191,7 +191,7 @@ def knocked(verb: Verb | list[Verb], base: Path, kills: int, seed: int) -> Row:
     """Kill a command so many times, each followed by the same command until it ends, and count how these end."""
     draw = random.Random(f"{seed} {verb.name if isinstance(verb, Verb) else 'export'}")
     row: Row = {"verb": "export" if isinstance(verb, list) else verb.name, "kills": 0, "in time": 0, "same": 0}
-    row |= {"left": 0, "locks": 0, "in cache": 0, "seconds": 0.0}
+    row |= {"left": 0, "in cache": 0, "seconds": 0.0}
     began = time.monotonic()
     trouble: list[str] = []
     for number in range(kills):
@@ -210,13 +210,16 @@ def knocked(verb: Verb | list[Verb], base: Path, kills: int, seed: int) -> Row:
         found = one.found(place) if code == 0 else {}
         same = code == 0 and found == one.wanted
         row["same"] += same
+        # The next command takes the lease of a process that was killed behind its last file.
         if (place / "run").is_dir():
             with suppress(InputError), only_writer(place / "run", wait=False):
-                pass  # the next command takes the lease of a process that was killed behind its last file
+                pass
+        for lock in place.glob(".*.lock"):
+            with in_turn(lock):
+                pass
         behind = left_behind(place)
         rest = [name for name in behind if not name.startswith("cache/")]
         row["left"] += len(rest)
-        row["locks"] += sum(name.endswith(".lock") for name in rest)  # dead ones, which the next command takes
         row["in cache"] += len(behind) - len(rest)
         if not same or rest:
             odd = [name for name in {*found, *one.wanted} if found.get(name) != one.wanted.get(name)]
