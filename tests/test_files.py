@@ -12,7 +12,7 @@ import pytest
 
 from pairsift import files
 from pairsift.errors import InputError, WriteError
-from pairsift.files import only_writer, read_parquet, replacing, write_json, write_parquet, write_text
+from pairsift.files import in_turn, only_writer, read_parquet, replacing, write_json, write_parquet, write_text
 from pairsift.run_folder import METRICS, PAIRS_FILE, read_metrics
 from pairsift.table import read_pairs
 
@@ -153,6 +153,16 @@ def test_a_second_writer_is_refused_until_the_first_is_done_or_dead(path):
         assert [file.name for file in path.parent.iterdir()] == [path.name]
     with pytest.raises(WriteError, match="nowhere"), only_writer(path.parent / "nowhere" / "file"):
         pass
+
+
+@pytest.mark.parametrize("content", ["", "123\nhal"])
+def test_a_lock_file_that_a_killed_process_had_only_begun_is_taken(path, content):
+    lock = path.with_name(f".{path.name}.lock")
+    for taken in (only_writer(path), in_turn(lock)):
+        lock.write_text(content)
+        with taken:
+            assert lock.exists()
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_parts_of_killed_writers_are_removed_and_nothing_else(path):

@@ -10,6 +10,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 LOCK = ".lock"  # in a folder that one process at a time may write
 LEASE = 30.0  # seconds without a sign of life after which a process on another machine counts as dead
+UNWRITTEN = 2.0  # seconds after which a lock file that is still empty counts as that of a dead process
 
 
 @contextmanager
@@ -141,10 +143,10 @@ def only_writer(path: Path, wait: bool = True) -> Iterator[Callable[[], None]]:
         WriteError: There is no such folder, or it cannot be written.
     """
     lock_file = path / LOCK if path.is_dir() else path.with_name(f".{path.name}.lock")
-    lease = SoftFileLease(lock_file, lease_duration=LEASE)
     with writing(path):
         if not lock_file.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(lock_file))
+        lease = _lease(lock_file)
         try:
             _acquire(lease, path, wait)
         except Timeout:
@@ -171,7 +173,7 @@ def in_turn(lock_file: Path, waiting: str = "") -> Iterator[None]:
         lock_file: The file, which is there as long as somebody holds the lock.
         waiting: A warning where another process has to be waited for.
     """
-    lease = SoftFileLease(lock_file, lease_duration=LEASE)
+    lease = _lease(lock_file)
     try:
         lease.acquire(timeout=0)
     except Timeout:
@@ -184,6 +186,21 @@ def in_turn(lock_file: Path, waiting: str = "") -> Iterator[None]:
         lease.release()
 
 
+def _lease(lock_file: Path) -> SoftFileLease:
+    """Return the lease of a lock file.
+
+    A process that was killed as it made the file left it empty, and nobody would take it. It is marked as broken here.
+    """
+    end = time.monotonic() + UNWRITTEN
+    with suppress(OSError), lock_file.open("rb+") as file:
+        while not os.fstat(file.fileno()).st_size and os.fstat(file.fileno()).st_nlink:
+            if time.monotonic() > end:
+                file.write(b"broken")
+                break
+            time.sleep(UNWRITTEN / 100)
+    return SoftFileLease(lock_file, lease_duration=LEASE)
+
+
 def _acquire(lease: SoftFileLease, path: Path, wait: bool) -> None:
     """Take a lease, where nobody has it or who had it is dead.
 
@@ -194,7 +211,7 @@ def _acquire(lease: SoftFileLease, path: Path, wait: bool) -> None:
         lease.acquire(timeout=0)
     except Timeout:
         owner = lease.owner
-        if not wait or owner is None or owner.hostname == _machine():
+        if not wait or (owner is not None and owner.hostname == _machine()):
             raise
         print(
             f"{_holder(lease)} began to write {path}: waiting up to {LEASE:.0f} seconds to see if it is still there",
