@@ -11,6 +11,7 @@ from pathlib import Path
 from pairsift.errors import InputError
 
 BRACES = re.compile(r"\{([^{}]*)\}")
+URL = re.compile(r"([a-z][a-z0-9+.-]+):/+")  # two letters at least: C:/ is a drive; in a path one slash is left
 RANGE = re.compile(r"(\d+)\.\.(\d+)")
 NOT_IN_LISTS = re.compile(r"[{},*?\[]")  # characters that names in a joined source cannot have
 
@@ -34,7 +35,7 @@ def places_of(source: Path) -> list[Path]:
     if not is_pattern(source):
         return [source]
     found: dict[Path, None] = {}
-    for text in _expanded(str(source)):
+    for text in expanded(str(source)):
         names = [text] if exists(text) or not has_magic(text) else sorted(glob(text, recursive=True))
         found.update(dict.fromkeys(map(Path, names)))
     return list(found)
@@ -55,7 +56,7 @@ def stem_of(source: str | Path) -> str:
     """Return a short name of a source: that of its first file without `*` and the like, or that of its folder."""
     if not is_pattern(source):
         return Path(source).stem
-    first = next(_expanded(str(source)))
+    first = next(expanded(str(source)))
     stem = re.sub(r"\[[^\]]*\]|[*?]", "", Path(first).stem).strip("-_. ")
     return stem or root_of(source).absolute().name or "pairs"
 
@@ -91,6 +92,12 @@ def require_source(
     """
     places = places_of(Path(source))
     missing = next((place for place in places if not exists(place)), None if places else Path(source))
+    if missing is not None and URL.match(str(missing)):
+        url = URL.sub(r"\1://", str(missing))
+        raise InputError(
+            f"{url} is not on this machine: copy it here, or encode its tar or Parquet files with `pairsift encode URL "
+            "--out FOLDER`"
+        )
     if missing is not None:
         of_run = "" if run is None else f", the source of {run}"
         raise InputError(f"there is nothing at {missing}{of_run}: {advice}")
@@ -112,13 +119,13 @@ def _joined(paths: Sequence[Path]) -> Path:
     return Path(root, f"{{{','.join(os.path.relpath(place, root) for place in places)}}}")
 
 
-def _expanded(pattern: str) -> Iterator[str]:
+def expanded(pattern: str) -> Iterator[str]:
     """Yield the texts that the braces of a pattern mean, in their order."""
     for found in BRACES.finditer(pattern):
         alternatives = _alternatives(found[1])
         if alternatives:
             for text in alternatives:
-                yield from _expanded(pattern[: found.start()] + text + pattern[found.end() :])
+                yield from expanded(pattern[: found.start()] + text + pattern[found.end() :])
             return
     yield pattern
 

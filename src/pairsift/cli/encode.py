@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pairsift.cli.shared import QUIET, in_words
+from pairsift.remote import is_remote
 from pairsift.source_path import require_path
 
 
@@ -29,12 +30,14 @@ def encode(
     """Encode a source's images and captions into a folder of vectors, of which `check` judges millions.
 
     SOURCE is what `check` takes. Tar files are shards, and so are every 10,000 rows of Parquet files or of other lists.
-    A command that was killed goes on when it is repeated. The folder has the layout of clip-retrieval: img_emb,
+    Tar and Parquet files may lie at other places, such as https://HOST/{00000..00831}.tar or s3://BUCKET/*.tar. A
+    command that was killed goes on when it is repeated. The folder has the layout of clip-retrieval: img_emb,
     text_emb and metadata.
     """
     from pairsift.runs.encoding import encode_source
 
-    count, left = encode_source(require_path(source), out, shard, ray, named, shown=not quiet)
+    place = " ".join(source) if all(map(is_remote, source)) else require_path(source)
+    count, left = encode_source(place, out, shard, ray, named, shown=not quiet)
     if quiet:
         return
     if left:

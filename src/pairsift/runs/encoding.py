@@ -20,12 +20,17 @@ from pairsift.sharding.vectors import FACTS
 
 
 def encode_source(
-    source: Path, out: Path, shard: str | None, ray: str | None, named: Mapping[str, str | None], shown: bool = True
+    source: Path | str,
+    out: Path,
+    shard: str | None,
+    ray: str | None,
+    named: Mapping[str, str | None],
+    shown: bool = True,
 ) -> tuple[int, int]:
     """Encode a source, or a share of its shards, and go on where an earlier call stopped.
 
     Args:
-        source: The source.
+        source: The source, as a text where it is at another place.
         out: The folder of the vectors.
         shard: The share as `i/n`; None for all shards.
         ray: Address of a Ray cluster; None for this process.
@@ -54,6 +59,11 @@ def encode_source(
     return len(encoding.source.shards), len(encoding.missing())
 
 
+def _place(source: Path | str) -> str:
+    """Return a source as it is found again from another folder."""
+    return source if isinstance(source, str) else os.path.abspath(source)
+
+
 def _begin(encoding: Encoding, aligned: bool) -> None:
     """Mark the folder, or check that it was begun with the same source, options and encoders.
 
@@ -62,7 +72,7 @@ def _begin(encoding: Encoding, aligned: bool) -> None:
     """
     folder, options = encoding.folder, encoding.options
     require_own(folder, "vectors")
-    facts = {"mark": encoding.mark, "source": os.path.abspath(options.source), "shards": len(encoding.source.shards)}
+    facts = {"mark": encoding.mark, "source": _place(options.source), "shards": len(encoding.source.shards)}
     facts |= {"image_encoder": options.images, "text_encoder": options.texts, "aligned": aligned}
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

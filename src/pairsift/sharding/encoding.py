@@ -16,7 +16,7 @@ from pairsift.arrays import Array
 from pairsift.encode.cache import encode_captions, encode_images
 from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.registry import image_encoder, text_encoder
-from pairsift.errors import InputError, writing
+from pairsift.errors import InputError, UnreachableError, writing
 from pairsift.files import replacing, write_parquet
 from pairsift.pairs.image_files import within
 from pairsift.pairs.pairs import SKIPPED, Pairs
@@ -37,14 +37,14 @@ class EncodingOptions:
     """What is encoded, and how.
 
     Attributes:
-        source: The source.
+        source: The source, as a text where it is at another place.
         columns: Options of the user.
         reader: Name of the reader; None for the one that fits.
         images: Name of the image encoder.
         texts: Name of the text encoder.
     """
 
-    source: Path
+    source: Path | str
     columns: Columns
     reader: str | None
     images: str
@@ -82,7 +82,7 @@ class Encoding:
     def mark(self) -> str:
         """A text by which source, options and encoders are recognised."""
         files = [(str(shard.file), shard.start, shard.end) for shard in self.source.shards]
-        sizes = {shard.file.stat().st_size for shard in self.source.shards if shard.file is not None}
+        sizes = {shard.file.stat().st_size for shard in self.source.shards if isinstance(shard.file, Path)}
         facts = [files, sorted(sizes), self.source.reader, self.options.columns, *(one.key() for one in self.encoders)]
         return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -122,9 +122,12 @@ class Encoding:
             cache = Path(name)
             try:
                 pairs, places = self.source.read(shard, cache)
+            except UnreachableError:
+                raise
             except InputError as error:
                 place = str(shard.file or self.options.source)
-                row = dict(zip(OWN, ("", "", storable(f"{place}: {error}"), ""), strict=False))
+                reason = str(error) if place in str(error) else f"{place}: {error}"
+                row = dict(zip(OWN, ("", "", storable(reason), ""), strict=False))
                 nothing = (np.zeros((1, encoder.dim), np.float32) for encoder in encoders)
                 numbers = dict.fromkeys(("file_offset", "file_size"), pa.nulls(1, pa.int64()))
                 return (*nothing, pa.table({**{key: [value] for key, value in row.items()}, **numbers}))
@@ -134,9 +137,9 @@ class Encoding:
             sides = [np.zeros((len(pairs), encoder.dim), np.float32) for encoder in encoders]
             sides[0][used] = table.values[pairs.image_of[used]]
             sides[1][used] = encode_captions(pairs, encoders[1], cache, False).values[used]
-            return sides[0], sides[1], self._records(pairs, places, cache)
+            return sides[0], sides[1], self._records(pairs, shard.file, places, cache)
 
-    def _records(self, pairs: Pairs, places: list[Member | None], cache: Path) -> pa.Table:
+    def _records(self, pairs: Pairs, tar: Path | str | None, places: list[Member | None], cache: Path) -> pa.Table:
         """Return the records of a shard.
 
         These are image, caption, what is wrong, the file of the image, and the source's other columns. Of an image in a
@@ -152,10 +155,11 @@ class Encoding:
         names = [pairs.image_name(pair) for pair in range(len(pairs))]
         skipped = pairs.split == SKIPPED
         base, files = root_of(self.options.source), list[str]()
+        shard = tar if isinstance(tar, str) else "" if tar is None else within(tar, base)
         for pair, row in enumerate(pairs.image_of.tolist()):
             place = places[pair] if places else None
             inside = row < 0 or cache in pairs.paths[row].parents
-            files.append(within(place.tar, base) if place else "" if inside else within(pairs.paths[row], base))
+            files.append(shard if place else "" if inside else within(pairs.paths[row], base))
             if skipped[pair] and not problems[pair] and row >= 0:
                 problems[pair] = of_image.get(pairs.names[row], "cannot be used")
         columns = dict(zip(OWN, (names, pairs.captions, problems, files), strict=False))

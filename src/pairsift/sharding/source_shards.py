@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,10 @@ from pairsift.pairs.readers.shards import read_samples, tar_files
 from pairsift.pairs.readers.tables import PARQUET
 from pairsift.pairs.readers.tars import Member
 from pairsift.pairs.records import Columns, assemble
+from pairsift.remote import fetch, remote_files
 from pairsift.source_path import places_of, require_source, root_of
 
+TAR = ".tar"
 PAIRS = 10_000  # of a shard, where the source has no shards of its own
 
 
@@ -32,12 +35,12 @@ class SourceShard:
     """A part of a source.
 
     Attributes:
-        file: A tar file or a Parquet file; None for a part of the list of all pairs.
+        file: A tar file or a Parquet file, or its URL; None for a part of the list of all pairs.
         start: First row in the Parquet file, or in the list.
-        end: The row after the last one; 0 for a tar file.
+        end: The row after the last one; 0 for a whole file.
     """
 
-    file: Path | None
+    file: Path | str | None
     start: int = 0
     end: int = 0
 
@@ -45,16 +48,15 @@ class SourceShard:
 class Source:
     """A source of images and captions, cut into shards.
 
-    Tar files are shards, and so are every 10,000 rows of Parquet files. Any other source is listed as a whole, and
-    every 10,000 pairs are a shard.
+    Tar files are shards, and so are every 10,000 rows of Parquet files. At another place, each of these files is one.
+    Any other source is listed as a whole, and every 10,000 pairs are a shard.
 
     Args:
-        path: The source.
+        path: The source, as a text where it is at another place.
         columns: Options of the user.
         reader: Name of the reader; None for the one that fits.
 
     Attributes:
-        path: The source.
         reader: Name of the reader.
         shards: The shards, in order.
 
@@ -62,25 +64,30 @@ class Source:
         InputError: There is nothing at the path, or it cannot be read.
     """
 
-    def __init__(self, path: Path, columns: Columns, reader: str | None = None) -> None:
-        require_source(path)
-        self.path = table_within(path) if reader is None else path
-        self.reader = choose(self.path) if reader is None else reader
-        require_one(self.reader, self.path)
+    def __init__(self, path: Path | str, columns: Columns, reader: str | None = None) -> None:
         self._columns = columns
         self._whole: Pairs | None = None
-        files = _parquet_files(self.path) if self.reader == "table" else []
+        if isinstance(path, str):
+            self.reader = reader or "table"  # of the Parquet files
+            self.shards = [SourceShard(url) for url in remote_files(path, (TAR, *PARQUET))]
+            return
+        require_source(path)
+        path = table_within(path) if reader is None else path
+        self.reader = choose(path) if reader is None else reader
+        self._folder = columns.folder or root_of(path)
+        require_one(self.reader, path)
+        files = _parquet_files(path) if self.reader == "table" else []
         if self.reader == "shards":
-            self.shards = [SourceShard(tar) for tar in tar_files(self.path)[0]]
+            self.shards = [SourceShard(tar) for tar in tar_files(path)[0]]
         elif files:
             self.shards = [shard for file in files for shard in _of_parquet(file)]
         else:
-            self._whole = self._read(self.path, columns)
+            self._whole = self._read(path, columns)
             if self._whole.features is not None:
-                raise InputError(f"{self.path}: holds vectors already: check them with `pairsift check {self.path}`")
+                raise InputError(f"{path}: holds vectors already: check them with `pairsift check {path}`")
             self.shards = _of_rows(None, len(self._whole))
         if not self.shards:
-            raise InputError(f"{self.path}: has no rows")
+            raise InputError(f"{path}: has no rows")
 
     def read(self, shard: SourceShard, cache: Path) -> tuple[Pairs, list[Member | None]]:
         """Return the pairs of a shard, and the place of each pair's image where it lies in a tar file.
@@ -89,18 +96,32 @@ class Source:
 
         Raises:
             InputError: It cannot be read.
+            UnreachableError: It is at another place, which cannot be reached.
         """
         columns = replace(self._columns, cache=cache)
+        if isinstance(shard.file, str):
+            with tempfile.TemporaryDirectory(dir=cache) as folder:
+                file = Path(folder, PurePosixPath(urlsplit(shard.file).path).name)
+                fetch(shard.file, file)
+                try:
+                    return self._read_file(file, columns)
+                except InputError as error:
+                    raise InputError(str(error).replace(str(file), shard.file)) from error
         if shard.file is None:
             assert self._whole is not None, "the source is a list"
             return part_of(self._whole, np.arange(shard.start, shard.end)), []
         if shard.end:
-            folder = columns.folder or root_of(self.path)
             with _rows_of(shard.file, shard.start, shard.end, cache) as file:
-                return self._read(file, replace(columns, folder=folder)), []
-        samples, listing = read_samples(shard.file, columns)
+                return self._read(file, replace(columns, folder=self._folder)), []
+        return self._read_file(shard.file, columns)
+
+    def _read_file(self, file: Path, columns: Columns) -> tuple[Pairs, list[Member | None]]:
+        """Return the pairs of a whole file, and the places of images in it."""
+        if file.suffix.lower() in PARQUET:
+            return self._read(file, columns), []
+        samples, listing = read_samples(file, columns)
         places = [sample.image for sample in samples for _ in sample.records]
-        return assemble(str(shard.file), self.reader, listing, None, least=0), places
+        return assemble(str(file), "shards", listing, None, least=0), places
 
     def _read(self, path: Path, columns: Columns) -> Pairs:
         return assemble(str(path), self.reader, read_listing(path, self.reader, columns), None, least=0)

@@ -25,6 +25,7 @@ from pairsift.pairs.readers.parquet import opened
 from pairsift.pairs.readers.rows import Roles, pick_columns
 from pairsift.pairs.readers.tables import PARQUET
 from pairsift.pairs.records import Columns
+from pairsift.remote import is_remote
 from pairsift.source_path import root_of
 from pairsift.vector_pairs import Texts, VectorPairs
 
@@ -167,11 +168,12 @@ class VectorFiles:
 
     @cached_property
     def images_root(self) -> str:
-        """The folder that the images' files start from, where the vectors are those of images; else empty."""
+        """The folder or the URLs of the source, where the vectors are those of images; else empty."""
         facts = self.path / FACTS
         if not facts.exists():
             return ""
-        return os.path.abspath(root_of(json.loads(facts.read_text(encoding="utf-8"))["source"]))
+        source = json.loads(facts.read_text(encoding="utf-8"))["source"]
+        return source if is_remote(source) else os.path.abspath(root_of(source))
 
     def image_files(self) -> dict[str, ParquetTexts]:
         """Return the columns that say where images lie, by name; none where the vectors are not those of images."""

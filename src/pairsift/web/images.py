@@ -13,6 +13,7 @@ from PIL import Image
 
 from pairsift.encode.decode import BadImage, decode_image, open_image
 from pairsift.errors import InputError
+from pairsift.remote import is_remote, read_range
 from pairsift.run_folder import KNOWN, SOURCE
 
 Size = Literal["small", "large"]
@@ -60,11 +61,11 @@ class Images:
             return -1
         return int(self._first_pairs[place])
 
-    def path(self, pair: int) -> Path | None:
-        """Return the file of a pair's image, or None if the run has none for it."""
+    def path(self, pair: int) -> Path | str | None:
+        """Return the file of a pair's image, or its URL, or None if the run has none for it."""
         row = self._row(pair)
-        name = None if row < 0 else self._files[row].as_py()
-        return self._base / os.fsdecode(name) if name else None
+        name = os.fsdecode((None if row < 0 else self._files[row].as_py()) or "")
+        return name if self._within and is_remote(name) else self._base / name if name else None
 
     def jpeg(self, pair: int, size: Size) -> bytes | None:
         """Return a pair's image as JPEG, at most as large as the size; None if it cannot be shown."""
@@ -73,19 +74,21 @@ class Images:
             return None
         start, length = (column[self._row(pair)].as_py() for column in self._within) if self._within else (None, None)
         try:
+            if isinstance(path, str):
+                return _encode(decode_image(read_range(path, start or 0, length or 0), SIDES[size]), size)
             if start is None:
                 return _encode(open_image(path, smallest=SIDES[size]), size)
             with path.open("rb") as stream:
                 stream.seek(start)
                 return _encode(decode_image(stream.read(length), SIDES[size]), size)
-        except (BadImage, OSError):
+        except (BadImage, InputError, OSError):
             return None
 
     def version(self, pair: int) -> str:
-        """Return a text that changes with a pair's image file. Empty if there is no file."""
+        """Return a text that changes with a pair's image file. Empty if there is no file here."""
         path = self.path(pair)
         try:
-            status = None if path is None else path.stat()
+            status = path.stat() if isinstance(path, Path) else None
         except OSError:
             return ""
         return "" if status is None else f"{status.st_mtime_ns:x}-{status.st_size:x}"
