@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from pairsift.methods.parts import division
 from pairsift.methods.parts.division import Betas, Gaussians, fit_betas, fit_mixture
 
 
@@ -313,3 +314,26 @@ def test_betas_bear_losses_at_the_ends_and_heaps_without_variance(values: NDArra
 def test_betas_without_two_components_count_as_clean() -> None:
     for values in (np.full(50, 0.3), np.array([0.0, 1.0])):
         assert fit_mixture(values, 0, "beta").low(values).tolist() == [1.0] * len(values)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "beta"])
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_a_summary_of_many_values_has_the_mixture_of_all(monkeypatch, kind, share) -> None:
+    values = planted(30_011, share)
+    whole = fit_mixture(values, 0, kind)
+    monkeypatch.setattr(division, "SUMMARISED", 4000)
+    short = fit_mixture(values, 0, kind)
+    assert np.abs(short.low(values) - whole.low(values)).max() < 5e-3
+    assert short.means == pytest.approx(whole.means, rel=1e-3)
+    unit = (values - values.min()) / np.ptp(values)
+    betas = division.fit_known_betas(unit, unit[:9000], unit[-900:])
+    monkeypatch.undo()
+    known = division.fit_known_betas(unit, unit[:9000], unit[-900:])
+    assert np.abs(betas.low(unit) - known.low(unit)).max() < 5e-3
+    assert np.median(known.low(unit[:500])) > 0.9 and np.median(known.low(unit[-500:])) < 0.1
+
+
+def test_a_summary_has_the_mean_of_each_group_of_neighbours(monkeypatch) -> None:
+    monkeypatch.setattr(division, "SUMMARISED", 4)
+    assert division.summary(np.array([3.0, 1.0, 2.0])).tolist() == [3.0, 1.0, 2.0]
+    assert division.summary(np.array([9.0, 1.0, 3.0, 5.0, 4.0, 2.0])).tolist() == [1.5, 3.0, 4.0, 7.0]

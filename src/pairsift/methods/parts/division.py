@@ -25,6 +25,7 @@ Kind = Literal["gaussian", "beta"]
 EDGE = 1e-4  # scaled values closer than this to 0 or 1 are moved there, where the densities of betas are finite
 SHARPEST = 500.0  # largest a + b of a component; at a mean of one half its variance is then NCR's least, 5e-4
 BETA_STEPS = 10  # of EM, as in the code of BiCro
+SUMMARISED = 100_000  # values; more are fitted by means of groups of neighbours
 
 
 class CleanProbability(Part):
@@ -254,7 +255,7 @@ def fit_mixture(values: NDArray[np.floating], seed: int, kind: Kind = "gaussian"
 
     The Gaussians have NCR's settings, except for a seed, 100 instead of 10 steps, and a tolerance of 1e-3.
     The fit stops early on purpose: at 80% noise, the converged fit assigns only a few pairs, or nearly all, to the low
-    component. The betas are described at `fit_betas`.
+    component. The betas are described at `fit_betas`. Many values are fitted by their `summary`.
 
     Args:
         values: One finite number per pair, (n,).
@@ -275,12 +276,32 @@ def fit_mixture(values: NDArray[np.floating], seed: int, kind: Kind = "gaussian"
     if len(x) < 10 or span <= 1e-12 * max(1.0, abs(low)):
         return Gaussians(np.full(2, low), np.array([1.0, 0.0]), False, np.ones(2))
     scaled = (x - low) / span
+    scaled = summary(scaled)
     if kind == "beta":
         a, b, shares = fit_betas(scaled)
         means = a / (a + b)
         return Betas(means * span + low, shares, _distinct(means, shares), a, b, low, span)
     means, deviations, shares = _fit_gaussians(scaled, seed)
     return Gaussians(means * span + low, shares, _distinct(means, shares), deviations * span)
+
+
+def summary(values: Reals) -> Reals:
+    """Return values, or of more than 100,000 the means of as many groups of neighbours in ascending order.
+
+    The groups have equal sizes, or such that differ by one, so that a fit to the means is one to all values but for the
+    spread within the groups.
+
+    Args:
+        values: Numbers, (n,).
+
+    Returns:
+        Numbers, (min(n, 100,000),).
+    """
+    if len(values) <= SUMMARISED:
+        return values
+    edges = np.linspace(0, len(values), SUMMARISED + 1).round().astype(np.int64)
+    means: Reals = np.add.reduceat(np.sort(values), edges[:-1]) / np.diff(edges)
+    return means
 
 
 def _require_finite(values: Reals) -> None:
@@ -343,9 +364,10 @@ def fit_known_betas(values: NDArray[np.floating], low: NDArray[np.floating], hig
     Raises:
         InputError: A value is not finite.
     """
-    x, *known = (np.clip(np.asarray(group, np.float64), EDGE, 1 - EDGE) for group in (values, low, high))
-    for group in (x, *known):
+    groups = [np.asarray(group, np.float64) for group in (values, low, high)]
+    for group in groups:
         _require_finite(group)
+    x, *known = (np.clip(summary(group), EDGE, 1 - EDGE) for group in groups)
     starts = [_match_moments(group, np.ones((1, len(group))))[:2] for group in known]
     a, b = (np.concatenate(parameters) for parameters in zip(*starts, strict=True))
     a, b, shares = _refitted(x, a, b, np.full(2, 0.5), BETA_STEPS)
