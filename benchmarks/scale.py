@@ -3,11 +3,14 @@
 A folder of vectors of 512 numbers in half precision, `image.npy`, `text.npy` and `captions.parquet`, is checked by
 `pairsift check` in a process of its own, exported, and reviewed over HTTP. 30% of the captions change places; where the
 folder has `truth.npy`, AUROC and the flags are compared with it. `shared` is the same check by two processes with one
-thread each, beside one process with one thread. The memory is the largest resident size of the process. Beside the
-seconds stands the time of a product of two float32 matrices of 2,048 x 2,048.
+thread each, beside one process with one thread. `train` is an epoch of each phase of a method with the preset of
+`two_tower`, from the source to the trained network, which has all pairs in memory; its seconds are those of an epoch
+alone, for each network. `index` is the approximate index of the captions, and `mixture` a fit to as many numbers as
+pairs, and the posterior of each. The memory is the largest resident size of the process. Beside the seconds stands the
+time of a product of two float32 matrices of 2,048 x 2,048.
 
     python benchmarks/scale.py vectors-100k vectors-1m vectors-10m --work /tmp/scale
-    python benchmarks/scale.py vectors-1m --work /tmp/scale --stages shared
+    python benchmarks/scale.py vectors-1m --work /tmp/scale --stages shared train index mixture
 """
 
 from __future__ import annotations
@@ -15,12 +18,17 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 # isort: split
 import numpy as np
@@ -28,11 +36,13 @@ import pyarrow.parquet as pq
 import torch
 from sklearn.metrics import roc_auc_score
 
+from epochs import epochs, short
 from rows import Row, markdown, page, parser, read_rows, versions, write_rows
 from serve import FILTERS, peak, timed
 
 PRODUCT, REPEATS = 2048, 20
-STAGES = ("check", "export", "review", "shared")
+STAGES = ("check", "export", "review", "shared", "train", "index", "mixture")
+METHODS = ("plain", "sift", "pc2")
 COMMAND = [sys.executable, "-m", "pairsift.cli"]
 
 
@@ -42,7 +52,7 @@ def main() -> None:
     options.add_argument(
         "--work", type=Path, required=True, help="folder of the runs, which are made if they are missing"
     )
-    options.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[:-1])
+    options.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[:3])
     chosen = options.parse_args()
     rows = read_rows(chosen.json)
     for folder in chosen.vectors:
@@ -157,7 +167,105 @@ def shared(folder: Path, run: Path) -> list[Row]:
     return rows
 
 
-STAGE = {"check": checked, "export": exported, "review": reviewed, "shared": shared}
+def trained(folder: Path, run: Path) -> list[Row]:
+    """Train each method for an epoch of each of its phases."""
+    found = in_process(epochs_of, str(folder))
+    plain = found["plain"]["seconds"]
+    return [{"what": f"epoch: {name}", "times plain": row["seconds"] / plain, **row} for name, row in found.items()]
+
+
+def epochs_of(source: str) -> dict[str, Row]:
+    """Seconds of the mean epoch of a training and of an epoch of each phase, and the memory so far, by method."""
+    from pairsift.runs.config import from_tree
+    from pairsift.runs.prepare import matcher_factory, prepare
+
+    shared = {"source": source, "matcher": "two_tower", "dev": 1000, "test": 1000}
+    found: dict[str, Row] = {}
+    with tempfile.TemporaryDirectory() as place:
+        began = time.monotonic()
+        prepared = prepare(short(shared | {"method": "plain"}), Path(place), progress=False)
+        prepared_s = time.monotonic() - began
+        for name in METHODS:
+            config = short(shared | {"method": name})
+            seconds = epochs(config, prepared)
+            phases = from_tree(shared | {"method": name}).method.phases()
+            lengths = [(phase.name, phase.epochs) for phase in phases if phase.epochs]
+            mean = sum(seconds[phase] * length for phase, length in lengths) / sum(length for _, length in lengths)
+            found[name] = {"seconds": mean, "gigabytes": gigabytes(), "prepared s": prepared_s}
+            found[name] |= {f"{phase} s": value for phase, value in seconds.items()}
+        matcher = matcher_factory(config, prepared)()
+        weights = sum(part.numel() for part in matcher.parameters() if part.ndim == 2)
+        pairs = len(prepared.pairs.ids("train"))
+        batch = config.train.with_batch_size(pairs).batch_size or 0
+        operations = 6 * pairs * (weights + batch * matcher.dim)
+    rate = operations / found["plain"]["seconds"]
+    return found | {"plain": found["plain"] | {"share of the product": rate * product() / (2 * PRODUCT**3)}}
+
+
+def indexed(folder: Path, run: Path) -> list[Row]:
+    """Build an approximate index of the captions, and ask it with images."""
+    return in_process(index_of, str(folder))
+
+
+def index_of(folder: str) -> list[Row]:
+    """Seconds of the index and of a query."""
+    from pairsift.retrieve.nearest import ApproximateIndex, closest
+
+    texts, images = (torch.from_numpy(np.load(Path(folder, f"{side}.npy"), "r+")) for side in ("text", "image"))
+    began = time.monotonic()
+    index = ApproximateIndex.build([texts], [images[::1000]])
+    row = {"what": "index: build", "seconds": time.monotonic() - began, "recall": index.facts["recall"]}
+    asked = [images[place : place + 1] for place in range(0, 2000, 100)]
+    began = time.monotonic()
+    for query in asked:
+        closest([query], [texts], 10, index)
+    query_s = (time.monotonic() - began) / len(asked)
+    return [row | {"gigabytes": gigabytes()}, {"what": "index: a query", "seconds": query_s}]
+
+
+def mixed(folder: Path, run: Path) -> list[Row]:
+    """Fit mixtures to numbers of two kinds."""
+    return in_process(mixtures_of, pq.read_metadata(folder / "captions.parquet").num_rows)
+
+
+def mixtures_of(n: int) -> list[Row]:
+    """Seconds of a mixture of Gaussians and of betas, and of one that is fitted to all numbers."""
+    from pairsift.methods.parts import division
+
+    rng, rows, usual = np.random.default_rng(0), list[Row](), division.SUMMARISED
+    values = np.concatenate([rng.gamma(2, 0.4, n - 3 * n // 10), 2 + rng.gamma(4, 0.5, 3 * n // 10)])
+    for kind in ("gaussian", "beta"):
+        lows = []
+        for most, how in ((usual, ""), (n, ", fitted to all numbers")):
+            division.SUMMARISED = most
+            began = time.monotonic()
+            lows.append(division.fit_mixture(values, 0, kind).low(values))
+            row = {"what": f"mixture: {kind}{how}", "seconds": time.monotonic() - began, "gigabytes": gigabytes()}
+            rows.append(row)
+        rows[-2]["largest difference"] = float(np.abs(lows[0] - lows[1]).max())
+    return rows
+
+
+def in_process(function: Callable[..., Any], *given: object) -> Any:
+    """Return what a function returns in a process of its own, whose memory is its alone."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *given).result()
+
+
+def gigabytes() -> float:
+    """The largest resident size of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+STAGE = {
+    "check": checked,
+    "export": exported,
+    "review": reviewed,
+    "shared": shared,
+    "train": trained,
+    "index": indexed,
+    "mixture": mixed,
+}
 
 
 def table(rows: Sequence[Row]) -> str:
