@@ -124,11 +124,14 @@ class PairRows:
 
     Args:
         ids: Id of the pair of each row, (n,), each once.
+
+    Attributes:
+        order: The rows by ascending id, (n,).
     """
 
     def __init__(self, ids: Ints) -> None:
-        self._order = np.argsort(ids)
-        self._ids = np.asarray(ids, np.int64)[self._order]
+        self.order: Ints = np.argsort(ids)
+        self._ids = np.asarray(ids, np.int64)[self.order]
 
     def find(self, pairs: Sequence[int] | Ints) -> Ints:
         """Return the row of each of these pairs, -1 for a pair that the table does not have, (m,)."""
@@ -136,7 +139,7 @@ class PairRows:
         if not len(self._ids):
             return np.full(len(wanted), -1)
         places = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
-        return np.where(self._ids[places] == wanted, self._order[places], -1)
+        return np.where(self._ids[places] == wanted, self.order[places], -1)
 
 
 def read_pairs(folder: Path) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,11 +14,12 @@ import pyarrow.compute as pc
 
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.errors import InputError, similar
-from pairsift.review.decisions import CHOICES, DECISION_COLUMNS, Decisions
+from pairsift.review.decisions import CHOICES, DECISION_COLUMNS, REASONS, Decisions
 from pairsift.review.journal import DecidedMeanwhile
 from pairsift.table import JUDGEMENT_COLUMNS, PairRows
 
 UNDECIDED = "undecided"
+PER_THREAD = 200_000  # captions that a thread searches at once
 ORDERS = ("worst", "best", "random", "source")
 Order = Literal["worst", "best", "random", "source"]
 
@@ -71,9 +73,9 @@ class Queue:
         self.ids: Ints = table["pair"].to_numpy()
         self.probability: Reals = table["match_probability"].to_numpy()
         self._rows, self._suggested_for = PairRows(self.ids), suggestions["pair"].to_numpy()
-        self._captions = pc.utf8_lower(table["given_caption"])
         self._choice = np.zeros(len(self.ids), np.int8)  # 0 for undecided, else 1 + the place in CHOICES
-        self._reason = np.full(len(self.ids), None, object)
+        self._reason = np.zeros(len(self.ids), np.int8)  # 0 for none, else 1 + the place in REASONS
+        self._random: tuple[int, Ints] | None = None
         self._event = 0
         self._lock = threading.Lock()
 
@@ -91,8 +93,18 @@ class Queue:
             InputError: The filter names a column, a value or an order that does not exist.
         """
         self._refresh()
-        rows = np.flatnonzero(self._mask(wanted)).astype(np.int64)
-        return rows[np.argsort(self._sort_keys(rows, wanted), kind="stable")]
+        mask = self._mask(wanted)
+        if wanted.order == "source":
+            return self._rows.order[mask[self._rows.order]]
+        if wanted.order == "random":
+            order = self._shuffled(wanted.seed)
+            return order[mask[order]]
+        rows = np.flatnonzero(mask).astype(np.int64, copy=False)
+        if wanted.order == "best":
+            return rows[::-1]
+        if wanted.order != "worst":
+            raise InputError(f"there is no order {wanted.order!r}; {similar(wanted.order, ORDERS)}")
+        return rows
 
     def rows_after(self, rows: Ints, pair: int, wanted: Filter) -> Ints:
         """Return the rows that come after a pair in the order of a filter.
@@ -100,21 +112,27 @@ class Queue:
         The pair itself need not pass the filter.
 
         Raises:
-            InputError: The run has no such pair, or there is no such order.
+            InputError: The run has no such pair.
         """
-        return rows[self._sort_keys(rows, wanted) > self._sort_keys(np.array([self.row(pair)]), wanted)]
-
-    def _sort_keys(self, rows: Ints, wanted: Filter) -> Ints:
-        """Return the sort key of each row in the order of a filter, (n,)."""
+        row = self.row(pair)
         if wanted.order == "best":
-            return -rows
+            return rows[rows < row]
         if wanted.order == "source":
-            return self.ids[rows]
+            return rows[self.ids[rows] > pair]
         if wanted.order == "random":
-            return np.random.default_rng(wanted.seed).permutation(len(self))[rows]
-        if wanted.order != "worst":
-            raise InputError(f"there is no order {wanted.order!r}; {similar(wanted.order, ORDERS)}")
-        return rows
+            order = self._shuffled(wanted.seed)
+            place = np.empty_like(order)
+            place[order] = np.arange(len(order))
+            return rows[place[rows] > place[row]]
+        return rows[rows > row]
+
+    def _shuffled(self, seed: int) -> Ints:
+        """Return all rows in a random order, (n,); the last one is kept."""
+        kept = self._random
+        if kept is None or kept[0] != seed:
+            order: Ints = np.random.default_rng(seed).permutation(len(self))
+            kept = self._random = seed, order
+        return kept[1]
 
     def page(self, rows: Ints) -> list[dict[str, Any]]:
         """Return rows of the table as mappings by column, with what was decided and what would fit.
@@ -123,7 +141,7 @@ class Queue:
         name, `captions`, a list of `from_pair`, `caption` and `probability`, and `images`, a list of `from_pair`,
         `image` and `probability`.
         """
-        cells = self.table.take(rows).to_pylist()
+        cells = _taken(self.table, rows).to_pylist()
         ids = [row["pair"] for row in cells]
         decided, suggested = self.decisions.of_pairs(ids), self._suggested(ids)
         nothing, source = dict.fromkeys(DECISION_COLUMNS), self.source_columns()
@@ -141,8 +159,8 @@ class Queue:
         """Return the number of pairs by decision, `undecided` among them; of all pairs, or of those in some rows."""
         self._refresh()
         choice = self._choice if rows is None else self._choice[rows]
-        found = np.bincount(choice, minlength=len(CHOICES) + 1).tolist()
-        return dict(zip((UNDECIDED, *CHOICES), found, strict=True))
+        names = (UNDECIDED, *CHOICES)
+        return {name: int(np.count_nonzero(choice == number)) for number, name in enumerate(names)}
 
     def require_captions(self, given: Mapping[int, str]) -> None:
         """Raise an error where pairs have other captions than those that were shown.
@@ -155,7 +173,7 @@ class Queue:
         """
         pairs = list(given)
         rows = self.rows(pairs)
-        captions = self.table["given_caption"].take(np.maximum(rows, 0)).to_pylist()
+        captions = _taken(self.table.select(["given_caption"]), np.maximum(rows, 0))["given_caption"].to_pylist()
         found = zip(pairs, rows.tolist(), captions, strict=True)
         if changed := [pair for pair, row, caption in found if row >= 0 and caption != given[pair]]:
             raise DecidedMeanwhile(changed, "given another caption")
@@ -190,7 +208,7 @@ class Queue:
         places = [np.arange(start, end) for start, end in zip(*bounds, strict=True)]
         found = self.suggestions.take(np.concatenate([np.zeros(0, np.int64), *places])).to_pylist()
         rows = self._rows.find([row["from_pair"] for row in found])
-        known = self.table.select(["given_caption", "image"]).take(np.maximum(rows, 0)).to_pylist() if found else []
+        known = _taken(self.table.select(["given_caption", "image"]), np.maximum(rows, 0)).to_pylist()
         for row, place, source in zip(found, rows, known, strict=True):
             if place >= 0:
                 thing = {"image": source["image"]} if row["is_image"] else {"caption": source["given_caption"]}
@@ -210,7 +228,7 @@ class Queue:
                     raise InputError(f"there is no decision {name!r}; {similar(name, names)}")
             mask &= np.isin(self._choice, [names.index(name) for name in wanted.decisions])
         if wanted.reasons:
-            mask &= np.array([reason in wanted.reasons for reason in self._reason], np.bool_)
+            mask &= np.isin(self._reason, [1 + REASONS.index(name) for name in wanted.reasons if name in REASONS])
         if wanted.duplicates:
             mask &= ~self._has(f"{wanted.duplicates}_duplicates", [""])
         if wanted.pairs is not None:
@@ -220,16 +238,26 @@ class Queue:
             mask &= chosen
         for name, value in wanted.columns.items():
             mask &= self._has(name, [value])
-        for word in wanted.text.lower().split():
-            mask &= pc.match_substring(self._captions, word).to_numpy()
+        for word in sorted(wanted.text.split(), key=len, reverse=True):  # long words leave fewer for the others
+            mask[mask] = self._in_captions(word, mask)
         return mask
+
+    def _in_captions(self, word: str, mask: Bools) -> Bools:
+        """Return whether each of these pairs has a text in its caption, whatever its case, by several threads."""
+        captions = self.table["given_caption"]
+        captions = captions if mask.all() else captions.filter(pa.array(mask))
+        parts = [captions.slice(start, PER_THREAD) for start in range(0, len(captions), PER_THREAD)]
+        with ThreadPoolExecutor(pa.cpu_count()) as pool:
+            found = list(pool.map(lambda part: pc.match_substring(part, word, ignore_case=True).to_numpy(), parts))
+        return np.concatenate([np.zeros(0, np.bool_), *found])
 
     def _has(self, column: str, values: Sequence[str]) -> Bools:
         """Return whether the cell of each pair in a column is one of these texts; an empty cell is an empty text."""
         if column not in self.table.column_names:
             raise InputError(f"the run has no column {column!r}; {similar(column, self.table.column_names)}")
-        texts = pc.fill_null(self.table[column].cast(pa.string()), "")
-        return np.asarray(pc.is_in(texts, pa.array(values, pa.string())).to_numpy(), np.bool_)
+        cells = self.table[column].cast(pa.string())
+        wanted = pa.array([*values, None] if "" in values else values, pa.string())
+        return np.asarray(pc.is_in(cells, wanted).to_numpy(), np.bool_)
 
     def _refresh(self) -> None:
         """Read what was decided since the last time."""
@@ -242,6 +270,11 @@ class Queue:
             choices = np.array(
                 [0 if name is None else 1 + CHOICES.index(name) for name in changed["decision"]], np.int8
             )
-            reasons = np.array(changed["reason"], object)
+            reasons = np.array([(None, *REASONS).index(reason) for reason in changed["reason"]], np.int8)
             self._choice[rows[present]], self._reason[rows[present]] = choices[present], reasons[present]
             self._event = event
+
+
+def _taken(table: pa.Table, rows: Ints) -> pa.Table:
+    """Return a few rows of a table; `take` would copy all of a column of many chunks."""
+    return pa.concat_tables([table.slice(0, 0), *(table.slice(row, 1) for row in rows.tolist())])
