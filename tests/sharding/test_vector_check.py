@@ -70,19 +70,12 @@ def test_vectors_in_files_have_the_verdicts_of_the_same_vectors_in_arrays(source
 
 
 @pytest.mark.slow
-def test_shares_in_any_order_and_workers_of_ray_write_the_same_parts(source, whole, tmp_path):
+def test_shares_in_any_order_write_the_same_parts(source, whole, tmp_path):
     for share in ("2/3", "0/3", "1/3"):
         assert not (tmp_path / "shares" / "pairs.parquet").exists()
         assert main(["check", str(source[0]), "--out", str(tmp_path / "shares"), "--shard", share, "--quiet"]) == 0
     assert parts(tmp_path / "shares") == parts(whole)
     assert pq.read_table(tmp_path / "shares" / "pairs.parquet").equals(pq.read_table(whole / "pairs.parquet"))
-    pytest.importorskip("ray", reason="ray is not installed")
-    subprocess.run(
-        [sys.executable, "-c", COMMAND, "check", source[0], "--out", tmp_path / "ray", "--ray", "local", "--quiet"],
-        check=True,
-        timeout=200,
-    )
-    assert parts(tmp_path / "ray") == parts(whole)
 
 
 @pytest.mark.slow
