@@ -5,12 +5,13 @@ A folder of vectors of 512 numbers in half precision, `image.npy`, `text.npy` an
 folder has `truth.npy`, AUROC and the flags are compared with it. `shared` is the same check by two processes with one
 thread each, beside one process with one thread. `train` is an epoch of each phase of a method with the preset of
 `two_tower`, from the source to the trained network, which has all pairs in memory; its seconds are those of an epoch
-alone, for each network. `index` is the approximate index of the captions, and `mixture` a fit to as many numbers as
+alone, for each network. `torchrun` is an epoch of `plain` on 20,000 pairs, by one process with one thread and by two.
+`index` is the approximate index of the captions, and `mixture` a fit to as many numbers as
 pairs, and the posterior of each. The memory is the largest resident size of the process. Beside the seconds stands the
 time of a product of two float32 matrices of 2,048 x 2,048.
 
     python benchmarks/scale.py vectors-100k vectors-1m vectors-10m --work /tmp/scale
-    python benchmarks/scale.py vectors-1m --work /tmp/scale --stages shared train index mixture
+    python benchmarks/scale.py vectors-1m --work /tmp/scale --stages shared train torchrun index mixture
 """
 
 from __future__ import annotations
@@ -37,12 +38,28 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from epochs import epochs, short
-from rows import Row, markdown, page, parser, read_rows, versions, write_rows
+from rows import Row, markdown, page, parser, read_rows, select, versions, write_rows, write_tables
 from serve import FILTERS, peak, timed
 
 PRODUCT, REPEATS = 2048, 20
-STAGES = ("check", "export", "review", "shared", "train", "index", "mixture")
+STAGES = ("check", "export", "review", "shared", "train", "torchrun", "index", "mixture")
 METHODS = ("plain", "sift", "pc2")
+TRAINED = 20_000  # pairs that torchrun trains on
+ASKED = tuple(f"review: {name}" for name in FILTERS)
+SUMMARY = (  # what, its number, and how it is written
+    ("check", "seconds", ",.0f"),
+    *(("check", f"{stage} s", ",.0f") for stage in ("learn", "judge", "finish")),
+    ("check", "gigabytes", ".2f"),
+    ("export without the flagged pairs", "seconds", ".1f"),
+    ("review: start", "seconds", ".1f"),
+    ("review: start", "gigabytes", ".2f"),
+    ("review: everything", "first s", ".2f"),
+    *((f"epoch: {name}", "seconds", ",.1f") for name in METHODS),
+    ("epoch: pc2", "gigabytes", ".1f"),
+    ("index: build", "seconds", ",.0f"),
+    ("index: a query", "seconds", ".3f"),
+    *((f"mixture: {kind}", "seconds", ".2f") for kind in ("gaussian", "beta")),
+)
 COMMAND = [sys.executable, "-m", "pairsift.cli"]
 
 
@@ -53,6 +70,7 @@ def main() -> None:
         "--work", type=Path, required=True, help="folder of the runs, which are made if they are missing"
     )
     options.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[:3])
+    options.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose table is written anew")
     chosen = options.parse_args()
     rows = read_rows(chosen.json)
     for folder in chosen.vectors:
@@ -67,6 +85,7 @@ def main() -> None:
     rows.sort(key=lambda row: (row["pairs"], STAGES.index(row["stage"])))
     write_rows(chosen.json, rows)
     chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)), encoding="utf-8")
+    write_tables(chosen.pages, {"<!-- scale table -->": summary}, rows)
 
 
 def machine() -> Row:
@@ -202,6 +221,24 @@ def epochs_of(source: str) -> dict[str, Row]:
     return found | {"plain": found["plain"] | {"share of the product": rate * product() / (2 * PRODUCT**3)}}
 
 
+def spread(folder: Path, run: Path) -> list[Row]:
+    """Train by one process with one thread, and by torchrun in two with one thread each."""
+    rows = []
+    for count in (1, 2):
+        place = run.with_name(f"{run.name}-torchrun-{count}")
+        shutil.rmtree(place, ignore_errors=True)
+        start = ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}", "-m", "pairsift.cli"]
+        words = ["fit", folder, "--out", place, "--method", "plain", "--epochs", 3, "--threads", 1, "--quiet"]
+        words += ["--sample", TRAINED, "--dev", 500, "--test", 500]
+        subprocess.run([sys.executable, "-m", *start, *map(str, words)], check=True)
+        log = [json.loads(line) for line in (place / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+        seconds = sum(line["seconds"] for line in log) / len(log)
+        rows.append({"what": f"epoch by {count} with one thread", "seconds": seconds, "trained": TRAINED})
+        shutil.rmtree(place)
+    rows[1]["times as fast"] = rows[0]["seconds"] / rows[1]["seconds"]
+    return rows
+
+
 def indexed(folder: Path, run: Path) -> list[Row]:
     """Build an approximate index of the captions, and ask it with images."""
     return in_process(index_of, str(folder))
@@ -263,9 +300,25 @@ STAGE = {
     "review": reviewed,
     "shared": shared,
     "train": trained,
+    "torchrun": spread,
     "index": indexed,
     "mixture": mixed,
 }
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """What was measured, with a column for each number of pairs."""
+    sizes = sorted({row["pairs"] for row in rows})
+    lines = []
+    for what, name, form in SUMMARY:
+        cells = [[row[name] for row in select(rows, {"pairs": size, "what": what}) if name in row] for size in sizes]
+        if any(cells):
+            label = what if name == "seconds" else f"{what}, {name}"
+            lines.append([label, *(format(cell[0], form) if cell else "" for cell in cells)])
+    slowest = [[row for row in rows if row["pairs"] == size and row["what"] in ASKED] for size in sizes]
+    first = [f"{max(row['first s'] for row in found):.2f}" if found else "" for found in slowest]
+    lines.append(["review: the slowest filter, first s", *first])
+    return markdown(["seconds, or GB", *(f"{size:,}" for size in sizes)], lines)
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -19,6 +19,7 @@ import hub_encoders
 import matchers
 import method_tables
 import rows as results
+import scale
 import serve
 import text_choice
 import verdicts
@@ -39,6 +40,7 @@ FILES = [  # what a script writes beside its rows
     ("flickr8k_mended", method_tables.methods_table),
     ("hub_encoders", hub_encoders.table),
     ("partners", method_tables.partners_table),
+    ("scale", scale.table),
     ("text_choice", text_choice.table),
     ("variants", method_tables.methods_table),
     ("verdicts", verdicts.tables),
@@ -61,6 +63,7 @@ PAGES = [
     ("docs/matchers.md", "matchers", "<!-- table -->", matchers.table),
     ("docs/matchers.md", "clip", "<!-- clip -->", clip.table),
     ("docs/howto/encoders.md", "text_choice", "<!-- text encoders table -->", text_choice.summary),
+    ("docs/scale.md", "scale", "<!-- scale table -->", scale.summary),
     ("docs/howto/machines.md", "gpu", "<!-- gpu -->", gpu.table),
 ]
 ROWS = [row("plain", 1, 200), row("oracle", 1, 250), row("pc2", 1, 240), row("plain", 2, 210), row("oracle", 2, 250)]
