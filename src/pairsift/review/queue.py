@@ -121,7 +121,7 @@ class Queue:
             return rows[self.ids[rows] > pair]
         if wanted.order == "random":
             order = self._shuffled(wanted.seed)
-            place = np.empty_like(order)
+            place: Ints = np.empty(len(order), np.int64)
             place[order] = np.arange(len(order))
             return rows[place[rows] > place[row]]
         return rows[rows > row]
