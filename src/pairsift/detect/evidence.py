@@ -307,12 +307,16 @@ def fit_neighbours(
 
 
 def _predictions(queries: Tensor, keys: Tensor, values: Tensor, weights: Tensor, options: NeighbourOptions) -> Tensor:
-    """Return the weighted means of the values of each query's nearest keys, as unit vectors, (len(queries), e)."""
+    """Return the weighted means of the values of each query's nearest keys, as unit vectors, (len(queries), e).
+
+    Cosines are computed in double precision: among equally near keys, rounding would choose otherwise in every block.
+    """
     if not len(keys):
         return torch.zeros(len(queries), values.shape[1])
+    exact = keys.double().T
     count, predictions = min(options.count, len(keys)), torch.empty(len(queries), values.shape[1])
     for start in range(0, len(queries), QUERIES):
-        cosine, place = (queries[start : start + QUERIES] @ keys.T).topk(count, 1)
+        cosine, place = (queries[start : start + QUERIES].double() @ exact).float().topk(count, 1)
         weight = (options.sharpness * cosine).softmax(1) * weights[place]
         means = functional.embedding_bag(place, values, per_sample_weights=weight, mode="sum")
         predictions[start : start + QUERIES] = unit_vectors(means)
