@@ -76,7 +76,7 @@ TOKENS = {
     "imram": ("npc",),
     "pau": ("plain",),
     "pcme": ("plain",),
-    "pcmepp": ("plain",),
+    "pcmepp": ("plain", "npc"),
 }
 
 

@@ -198,8 +198,14 @@ def pairwise_directions(logits: Tensor, exclude: Tensor) -> tuple[Tensor, Tensor
 
 
 def _with_pseudo(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return labels where entries that score at least as high as their row's pair have the pair's label, (B, B)."""
-    return torch.where(logits.detach() >= logits.detach().diagonal()[:, None], labels.diagonal()[:, None], labels)
+    """Return labels where entries that score at least as high as their row's pair have the pair's label, (B, B).
+
+    An entry that is lower by the rounding of a product counts too: an equal caption has the label of the pair's own.
+    """
+    logits = logits.detach()
+    own = logits.diagonal()[:, None]
+    least = own - 100 * torch.finfo(logits.dtype).eps * (1 + own.abs())
+    return torch.where(logits >= least, labels.diagonal()[:, None], labels)
 
 
 def strength(y: Tensor, base: float = 10.0) -> Tensor:
