@@ -10,7 +10,7 @@ from pathlib import Path
 from pairsift.encode.options import EncodeOptions
 from pairsift.encode.registry import ID_ENCODERS, IMAGE_ENCODER, TEXT_ENCODER, check_names, text_parts
 from pairsift.errors import InputError, writing
-from pairsift.files import in_turn, write_json
+from pairsift.files import in_turn, remove_parts, write_json
 from pairsift.marker import require_own, write_marker
 from pairsift.pairs.records import Columns
 from pairsift.sharding.encoding import Encoding, EncodingOptions
@@ -56,7 +56,10 @@ def encode_source(
     encoding = Encoding(out, EncodingOptions(source, columns, named.get("reader"), images, texts))
     _begin(encoding, encode.shared_space)
     write_parts(encoding, encoding.missing(share), engine, "encoding", shown)
-    return len(encoding.source.shards), len(encoding.missing())
+    left = len(encoding.missing())
+    if not left:
+        remove_parts(out)  # of killed workers
+    return len(encoding.source.shards), left
 
 
 def _place(source: Path | str) -> str:

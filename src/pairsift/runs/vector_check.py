@@ -15,7 +15,7 @@ import torch
 
 from pairsift.cores import limit_threads, peak_memory
 from pairsift.errors import InputError, writing
-from pairsift.files import in_turn, write_json, write_text
+from pairsift.files import in_turn, remove_parts, write_json, write_text
 from pairsift.marker import require_own, write_marker
 from pairsift.mismatches import Mismatches
 from pairsift.pairs.pairs import Pairs, Skip
@@ -209,6 +209,7 @@ def finish(config: Config, judging: Judging, seconds: Mapping[str, float] | None
     metrics["seconds"] = {**(seconds or {}), "finish": round(time.monotonic() - started, 1)}
     report = read_pairs(folder)
     write_report(folder / REPORT, pairs, report, {**metrics, "encoders": _encoders(config)}, [], config.tree())
+    remove_parts(folder / SHARDS)  # of killed workers
     write_json(folder / METRICS, metrics)  # last: with it, the run is finished
 
 
