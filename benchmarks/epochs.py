@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from pairsift.methods import METHODS
+from pairsift.processes import ALONE, Processes
 from pairsift.runs.config import Config, from_tree
 from pairsift.runs.prepare import Prepared, matcher_factory, prepare
 from pairsift.train.loop import Job, Trainer
@@ -65,7 +66,7 @@ def main() -> None:
     chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows)))
 
 
-def epochs(config: Config, prepared: Prepared) -> dict[str, float]:
+def epochs(config: Config, prepared: Prepared, processes: Processes = ALONE) -> dict[str, float]:
     """Seconds per network of one epoch of each phase."""
     method = config.method
     with tempfile.TemporaryDirectory() as place:
@@ -73,7 +74,7 @@ def epochs(config: Config, prepared: Prepared) -> dict[str, float]:
         (folder / "model").mkdir()
         factory = matcher_factory(config, prepared)
         job = Job(prepared.pairs, prepared.features, factory, method, config.loss, config.train, folder, False)
-        trainer = Trainer(job)
+        trainer = Trainer(replace(job, processes=processes))
         trainer.run()
     return {str(line["phase"]): float(str(line["seconds"])) / method.networks for line in trainer.log}
 

@@ -5,7 +5,7 @@ A folder of vectors of 512 numbers in half precision, `image.npy`, `text.npy` an
 folder has `truth.npy`, AUROC and the flags are compared with it. `shared` is the same check by two processes with one
 thread each, beside one process with one thread. `train` is an epoch of each phase of a method with the preset of
 `two_tower`, from the source to the trained network, which has all pairs in memory; its seconds are those of an epoch
-alone, for each network. `torchrun` is an epoch of `plain` on 20,000 pairs, by one process with one thread and by two.
+alone, for each network. `torchrun` is an epoch of `plain` by one process with one thread and by two.
 `index` is the approximate index of the captions, and `mixture` a fit to as many numbers as
 pairs, and the posterior of each. The memory is the largest resident size of the process. Beside the seconds stands the
 time of a product of two float32 matrices of 2,048 x 2,048.
@@ -44,7 +44,6 @@ from serve import FILTERS, peak, timed
 PRODUCT, REPEATS = 2048, 20
 STAGES = ("check", "export", "review", "shared", "train", "torchrun", "index", "mixture")
 METHODS = ("plain", "sift", "pc2")
-TRAINED = 20_000  # pairs that torchrun trains on
 ASKED = tuple(f"review: {name}" for name in FILTERS)
 SUMMARY = (  # what, its number, and how it is written
     ("check", "seconds", ",.0f"),
@@ -72,6 +71,8 @@ def main() -> None:
     options.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[:3])
     options.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose table is written anew")
     chosen = options.parse_args()
+    if "RANK" in os.environ:
+        return train_beside_others(str(chosen.vectors[0]))
     rows = read_rows(chosen.json)
     for folder in chosen.vectors:
         run, pairs = chosen.work / f"{folder.name}-run", pq.read_metadata(folder / "captions.parquet").num_rows
@@ -228,18 +229,25 @@ def spread(folder: Path, run: Path) -> list[Row]:
     """Train by one process with one thread, and by torchrun in two with one thread each."""
     rows = []
     for count in (1, 2):
-        place = run.with_name(f"{run.name}-torchrun-{count}")
-        shutil.rmtree(place, ignore_errors=True)
-        start = ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}", "-m", "pairsift.cli"]
-        words = ["fit", folder, "--out", place, "--method", "plain", "--epochs", 3, "--threads", 1, "--quiet"]
-        words += ["--sample", TRAINED, "--dev", 500, "--test", 500]
-        subprocess.run([sys.executable, "-m", *start, *map(str, words)], check=True)
-        log = [json.loads(line) for line in (place / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-        seconds = sum(line["seconds"] for line in log) / len(log)
-        rows.append({"what": f"epoch by {count} with one thread", "seconds": seconds, "trained": TRAINED})
-        shutil.rmtree(place)
+        start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        command = [*start, __file__, str(folder), "--work", str(run.parent)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+        rows.append({"what": f"epoch by {count} with one thread", "seconds": json.loads(out.splitlines()[-1])["train"]})
     rows[1]["times as fast"] = rows[0]["seconds"] / rows[1]["seconds"]
     return rows
+
+
+def train_beside_others(source: str) -> None:
+    """Train `plain` as one of the processes of torchrun; the first of them prints the seconds of an epoch by phase."""
+    from pairsift.processes import joined
+    from pairsift.runs.prepare import prepare
+
+    config = short({"source": source, "matcher": "two_tower", "dev": 1000, "test": 1000, "method": "plain"})
+    with joined("cpu") as processes, tempfile.TemporaryDirectory() as place:
+        seconds = epochs(config, prepare(config, Path(place), progress=False), processes)
+        if processes.first:
+            print(json.dumps(seconds))
 
 
 def indexed(folder: Path, run: Path) -> list[Row]:
