@@ -110,3 +110,16 @@ def test_the_loss_reads_the_logit_at_the_scale(logits: Tensor, exclude: Tensor) 
     scale = torch.tensor(3.0, dtype=torch.float64)
     found = BCE(pseudo=0.2, smoothing=0.01, threshold=-0.5)(logits, scale, y, exclude)
     torch.testing.assert_close(found, pairwise(3 * (logits + 0.5), y, exclude, 0.2, 0.01))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_pair_that_is_equal_but_for_rounding_has_the_label_too(dtype: torch.dtype) -> None:
+    logits = torch.tensor([[2.0, 2.0], [-3.0, 4.0]], dtype=dtype)
+    lower = logits.clone()
+    lower[0, 1] = torch.nextafter(logits[0, 1], torch.tensor(0.0, dtype=dtype))
+    less = logits.clone()
+    less[0, 1] = 1.999
+    y, exclude = torch.ones(2, dtype=dtype), torch.zeros(2, 2, dtype=torch.bool)
+    equal, rounded, other = (pairwise(one, y, exclude, 1.0) for one in (logits, lower, less))
+    assert rounded.tolist() == pytest.approx(equal.tolist(), rel=1e-6)
+    assert abs(other[0] - equal[0]) > 0.5
