@@ -123,7 +123,8 @@ class Queue:
             order = self._shuffled(wanted.seed)
             place: Ints = np.empty(len(order), np.int64)
             place[order] = np.arange(len(order))
-            return rows[place[rows] > place[row]]
+            after: Ints = rows[place[rows] > place[row]]
+            return after
         return rows[rows > row]
 
     def _shuffled(self, seed: int) -> Ints:
