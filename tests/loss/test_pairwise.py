@@ -112,6 +112,15 @@ def test_the_loss_reads_the_logit_at_the_scale(logits: Tensor, exclude: Tensor) 
     torch.testing.assert_close(found, pairwise(3 * (logits + 0.5), y, exclude, 0.2, 0.01))
 
 
+def test_in_half_precision_a_lower_entry_is_no_pseudo_positive() -> None:
+    logits = torch.tensor([[2.0, 1.75], [-3.0, 4.0]])
+    y, exclude = torch.ones(2), torch.zeros(2, 2, dtype=torch.bool)
+    expected, found = (
+        pairwise(logits.to(dtype), y.to(dtype), exclude, 1.0) for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert found.tolist() == pytest.approx(expected.tolist(), rel=0.02)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_pair_that_is_equal_but_for_rounding_has_the_label_too(dtype: torch.dtype) -> None:
     logits = torch.tensor([[2.0, 2.0], [-3.0, 4.0]], dtype=dtype)

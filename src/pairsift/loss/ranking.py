@@ -201,10 +201,12 @@ def _with_pseudo(logits: Tensor, labels: Tensor) -> Tensor:
     """Return labels where entries that score at least as high as their row's pair have the pair's label, (B, B).
 
     An entry that is lower by the rounding of a product counts too: an equal caption has the label of the pair's own.
+    The tolerance is that of float32 at most, since the steps of half precision are wide.
     """
     logits = logits.detach()
     own = logits.diagonal()[:, None]
-    least = own - 100 * torch.finfo(logits.dtype).eps * (1 + own.abs())
+    rounding = 100 * min(torch.finfo(logits.dtype).eps, torch.finfo(torch.float32).eps)
+    least = own - rounding * (1 + own.abs())
     return torch.where(logits >= least, labels.diagonal()[:, None], labels)
 
 
