@@ -29,7 +29,8 @@ def remote_files(source: str, endings: Sequence[str]) -> list[str]:
         endings: How the names of the files end that are taken from a folder.
 
     Raises:
-        InputError: There is no such file, or the place cannot be reached.
+        InputError: There is no such file.
+        UnreachableError: A place cannot be reached.
     """
     found: dict[str, None] = {}
     for url in (url for pattern in source.split() for url in expanded(pattern)):
@@ -41,7 +42,7 @@ def remote_files(source: str, endings: Sequence[str]) -> list[str]:
             else:
                 names = [name for name in sorted(place.find(path)) if name.lower().endswith(tuple(endings))]
             if not names:
-                raise InputError(f"{url}: found no {' and no '.join(endings)} file there")
+                raise InputError(f"{url}: found no file there that ends in {', '.join(endings)}")
             found.update(dict.fromkeys(place.unstrip_protocol(name) for name in names))
     return list(found)
 
@@ -50,7 +51,8 @@ def fetch(url: str, path: Path) -> None:
     """Copy a file to a path here.
 
     Raises:
-        InputError: There is none, or the place cannot be reached.
+        InputError: There is none.
+        UnreachableError: The place cannot be reached.
     """
     with _at(url) as (place, name):
         place.get_file(name, str(path))
@@ -60,7 +62,8 @@ def read_range(url: str, start: int, size: int) -> bytes:
     """Return some bytes of a file.
 
     Raises:
-        InputError: There is none, or the place cannot be reached.
+        InputError: There is none.
+        UnreachableError: The place cannot be reached.
     """
     with _at(url) as (place, name):
         content: bytes = place.cat_file(name, start=start, end=start + size)
@@ -72,13 +75,20 @@ def _at(url: str) -> Iterator[tuple[AbstractFileSystem, Any]]:
     """Yield the place of a URL and the name of the file there, and turn what may go wrong into one line."""
     from fsspec.core import url_to_fs
 
+    def line(error: Exception) -> str:
+        return " ".join(str(error).split())[:200] or type(error).__name__
+
     try:
-        yield url_to_fs(url)
+        found = url_to_fs(url)
+    except (ImportError, ValueError) as error:  # no package for such URLs
+        raise UnreachableError(f"{url}: cannot be opened: {line(error)}") from error
+    try:
+        yield found
     except InputError:
         raise
     except FileNotFoundError as error:
         raise InputError(f"there is nothing at {url}") from error
     except Exception as error:  # each package raises its own
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        advice = "install what it names" if isinstance(error, ImportError) else "the same command goes on later"
-        raise UnreachableError(f"{url}: cannot be read ({reason}): {advice}") from error
+        raise UnreachableError(
+            f"{url}: cannot be read ({line(error)}): repeat the command, and it goes on from there"
+        ) from error

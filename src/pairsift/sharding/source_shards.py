@@ -19,14 +19,13 @@ from pairsift.errors import InputError
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose, read_listing, require_one, table_within
 from pairsift.pairs.readers.parquet import opened
-from pairsift.pairs.readers.shards import read_samples, tar_files
+from pairsift.pairs.readers.shards import ENDINGS, read_samples, tar_files
 from pairsift.pairs.readers.tables import PARQUET
 from pairsift.pairs.readers.tars import Member
 from pairsift.pairs.records import Columns, assemble
 from pairsift.remote import fetch, remote_files
 from pairsift.source_path import places_of, require_source, root_of
 
-TAR = ".tar"
 PAIRS = 10_000  # of a shard, where the source has no shards of its own
 
 
@@ -69,7 +68,7 @@ class Source:
         self._whole: Pairs | None = None
         if isinstance(path, str):
             self.reader = reader or "table"  # of the Parquet files
-            self.shards = [SourceShard(url) for url in remote_files(path, (TAR, *PARQUET))]
+            self.shards = [SourceShard(url) for url in remote_files(path, (*ENDINGS, *PARQUET))]
             return
         require_source(path)
         path = table_within(path) if reader is None else path

@@ -65,7 +65,9 @@ class Images:
         """Return the file of a pair's image, or its URL, or None if the run has none for it."""
         row = self._row(pair)
         name = os.fsdecode((None if row < 0 else self._files[row].as_py()) or "")
-        return name if self._within and is_remote(name) else self._base / name if name else None
+        if not name:
+            return None
+        return name if self._within and is_remote(name) else self._base / name
 
     def jpeg(self, pair: int, size: Size) -> bytes | None:
         """Return a pair's image as JPEG, at most as large as the size; None if it cannot be shown."""
