@@ -275,8 +275,7 @@ def fit_mixture(values: NDArray[np.floating], seed: int, kind: Kind = "gaussian"
     span = high - low
     if len(x) < 10 or span <= 1e-12 * max(1.0, abs(low)):
         return Gaussians(np.full(2, low), np.array([1.0, 0.0]), False, np.ones(2))
-    scaled = (x - low) / span
-    scaled = summary(scaled)
+    scaled = summary((x - low) / span)
     if kind == "beta":
         a, b, shares = fit_betas(scaled)
         means = a / (a + b)
