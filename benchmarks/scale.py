@@ -5,10 +5,10 @@ A folder of vectors of 512 numbers in half precision, `image.npy`, `text.npy` an
 folder has `truth.npy`, AUROC and the flags are compared with it. `shared` is the same check by two processes with one
 thread each, beside one process with one thread. `train` is an epoch of each phase of a method with the preset of
 `two_tower`, from the source to the trained network, which has all pairs in memory; its seconds are those of an epoch
-alone, for each network. `torchrun` is an epoch of `plain` by one process with one thread and by two.
-`index` is the approximate index of the captions, and `mixture` a fit to as many numbers as
-pairs, and the posterior of each. The memory is the largest resident size of the process. Beside the seconds stands the
-time of a product of two float32 matrices of 2,048 x 2,048.
+alone, for each network. `torchrun` is an epoch of `plain` by one process with one thread and by two. `index` is the
+approximate index of the captions, and `mixture` a fit to as many numbers as pairs, and the posterior of each. The
+memory is the largest resident size of the process. Beside the seconds stands the time of a product of two float32
+matrices of 2,048 x 2,048.
 
     python benchmarks/scale.py vectors-100k vectors-1m vectors-10m --work /tmp/scale
     python benchmarks/scale.py vectors-1m --work /tmp/scale --stages shared train torchrun index mixture
@@ -37,7 +37,7 @@ import pyarrow.parquet as pq
 import torch
 from sklearn.metrics import roc_auc_score
 
-from epochs import epochs, short
+from epochs import costs_of, epochs, short
 from rows import Row, markdown, page, parser, read_rows, select, versions, write_rows, write_tables
 from serve import FILTERS, peak, timed
 
@@ -199,7 +199,6 @@ def trained(folder: Path, run: Path) -> list[Row]:
 
 def epochs_of(source: str) -> dict[str, Row]:
     """Seconds of the mean epoch of a training and of an epoch of each phase, and the memory so far, by method."""
-    from pairsift.runs.config import from_tree
     from pairsift.runs.prepare import matcher_factory, prepare
 
     shared = {"source": source, "matcher": "two_tower", "dev": 1000, "test": 1000}
@@ -211,10 +210,8 @@ def epochs_of(source: str) -> dict[str, Row]:
         for name in METHODS:
             config = short(shared | {"method": name})
             seconds = epochs(config, prepared)
-            phases = from_tree(shared | {"method": name}).method.phases()
-            lengths = [(phase.name, phase.epochs) for phase in phases if phase.epochs]
-            mean = sum(seconds[phase] * length for phase, length in lengths) / sum(length for _, length in lengths)
-            found[name] = {"seconds": mean, "gigabytes": gigabytes(), "prepared s": prepared_s}
+            whole = costs_of({"method": name, "matcher": "two_tower", "costs": seconds})["whole"]
+            found[name] = {"seconds": whole, "gigabytes": gigabytes(), "prepared s": prepared_s}
             found[name] |= {f"{phase} s": value for phase, value in seconds.items()}
         matcher = matcher_factory(config, prepared)()
         weights = sum(part.numel() for part in matcher.parameters() if part.ndim == 2)
