@@ -88,6 +88,7 @@ class Batch:
         texts: Features of the captions.
         given_texts: Features of the pairs' own captions, where they were requested; else None.
         caption_texts: Number of each caption's text, the same for equal texts, (B,); None where texts are not compared.
+        captions: Ids of the pairs whose captions stand beside the images, (B,); None for their own.
     """
 
     ids: Ints
@@ -97,6 +98,7 @@ class Batch:
     texts: Items
     given_texts: Items | None = None
     caption_texts: Tensor | None = None
+    captions: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -282,7 +284,7 @@ class Setting:
     prior: Prior | None = None
     after_step: AfterStep | None = None
     verified: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    teachers: list[Network] = field(default_factory=list)
+    teachers: Sequence[Network] = field(default_factory=list)
 
     def per_pair(self, fill: float, dtype: type = np.float32) -> Array:
         """Return a new array of one value per network and pair, (networks, n_pairs)."""

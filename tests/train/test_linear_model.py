@@ -98,5 +98,5 @@ def test_it_teaches_where_it_is_better_than_the_networks(tmp_path, good, teacher
     trainer = trainer_of(tmp_path, good, 1e-7 if good else 3e-3, "sift", epochs={"warmup": 0, "train": 2, "taught": 1})
     trainer.run()
     assert len(trainer.teachers) == teachers
-    assert (trainer.teachers[0] is trainer.linear[0]) is good
+    assert (trainer.teachers[0].matcher is trainer.linear[0].matcher) is good
     assert trainer.log[-1]["loss"]["network_0"]["teaching"] > 0

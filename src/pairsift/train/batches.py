@@ -118,6 +118,7 @@ class Gatherer:
             self._items(self.features.texts, captions, request),
             None if alone else self._items(self.features.texts, ids, request),
             None if texts is None else torch.from_numpy(texts[captions]).to(self.device),
+            request.captions,
         )
 
     def _items(self, table: Table, rows: Ints, request: Request) -> Items:

@@ -36,6 +36,7 @@ from pairsift.train.precision import autocast_context, fast_products, takes_fast
 from pairsift.train.record import epoch_summary, make_board
 from pairsift.train.schedule import Ending, competing, ending, learning_rate, network_epochs
 from pairsift.train.shares import Shares
+from pairsift.train.teachers import KEPT, Teacher
 
 CHECKPOINT = "checkpoint.safetensors"
 OBSERVED_TOGETHER = 1024  # pairs whose negatives come from each other in the pass that divides, where that is cheap
@@ -104,7 +105,7 @@ class Trainer:
         self.fast_products = self.processes.from_first(
             lambda: takes_fast_products(self.device, job.options, self.networks[0].matcher)
         )
-        self.teachers: list[Network] = []
+        self.teachers: list[Teacher] = []
         self.linear = self._linear()
         self.gather = Gatherer(job.features, job.pairs.image_of, self.device, job.likeness, job.processes)
         self.position = Position()
@@ -181,12 +182,20 @@ class Trainer:
         Where the linear model is better on dev than the present networks, it becomes their teacher instead.
         """
         self.position.restarted = epoch
-        found = [network.eval().requires_grad_(False) for network in self.networks] if teachers else []
+        found = self.networks if teachers else []
         if found and self.linear and self.recall(self.linear)["rsum"] > self.recall(found)["rsum"]:
             found = self.linear
-        self.teachers[:] = found
+        self._teach_by(found)
         self.networks[:] = [self._network(k, epoch) for k in range(len(self.networks))]
         self.optimizers[:] = [self._optimizer(network) for network in self.networks]
+
+    def _teach_by(self, networks: Sequence[Network]) -> None:
+        """Take these networks as the teachers."""
+        self.teachers[:] = [Teacher(network) for network in networks]
+        ids, pairs = self.method.setting.ids, self.job.pairs
+        for teacher in self.teachers:
+            with fast_products(self.fast_products), self._autocast(teacher):
+                teacher.keep(self.job.features, ids, pairs.image_of, KEPT // len(self.teachers))
 
     def run(self, resume: bool = False) -> None:
         """Train to the end, from the start or from the folder's checkpoint."""
@@ -245,7 +254,7 @@ class Trainer:
             parts = blocks[processes.rank :: processes.count]
             requests = [Request(ids[rows], undivided=True) for rows in parts]
             for rows, batch in zip(parts, map_ahead(self.gather, requests), strict=True):
-                with autocast_context(self.device, self.job.options, network.matcher):
+                with self._autocast(network):
                     values = method.observe(Observation.make(network, k, batch))
                 for name, value in values.items():
                     array = value.float().cpu().numpy()
@@ -301,11 +310,14 @@ class Trainer:
         self.position.network, self.position.step = k + 1, 0
         return n_pairs
 
+    def _autocast(self, network: Network) -> torch.autocast:
+        return autocast_context(self.device, self.job.options, network.matcher)
+
     def _take(self, step: Step) -> None:
         """Take a step of the method: one optimizer step, or several one after the other."""
         updates = self.method.updates(step)
         while True:
-            with autocast_context(self.device, self.job.options, step.network.matcher):
+            with self._autocast(step.network):
                 terms = next(updates, None)
             if terms is None:
                 break
@@ -454,14 +466,15 @@ class Trainer:
                 f"{self.job.folder / CHECKPOINT}: has other phases than this run: fit again to another --out"
             )
         self.method.resume(unpack(tensors, self.networks, self.optimizers))
+        self.fast_products = bool(facts.get("fast_products"))
         teachers = {int(name.split("/")[1]) for name in tensors if name.startswith("teacher/")}
-        self.teachers[:] = [self._network(k).eval().requires_grad_(False) for k in sorted(teachers)]
-        for k, network in enumerate(self.teachers):
+        found = [self._network(k) for k in sorted(teachers)]
+        for k, network in enumerate(found):
             network.load_state_dict(with_prefix(tensors, f"teacher/{k}/"))
+        self._teach_by(found)
         self.position = Position(**position, endings=endings)
         if facts.get("pairs") != hash_of(self.method.setting.ids):
             self.position.network = self.position.step = 0
-        self.fast_products = bool(facts.get("fast_products"))
         self.log = list(facts["log"])  # type: ignore[call-overload]
         self._write_log()  # a kill may have come between the checkpoint and its log
         torch.set_rng_state(tensors["rng"])
