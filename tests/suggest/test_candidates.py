@@ -30,6 +30,21 @@ def test_a_given_similarity_of_the_pairs_stands_for_that_of_their_codes(monkeypa
 
 
 @pytest.mark.parametrize("chunk", [3, 256])
+def test_an_image_far_from_everything_has_its_evidence_too(monkeypatch, chunk):
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    gallery = make_gallery(7, OWNER, noise=0.01)
+    for bank, matcher in zip(gallery.images, gallery.matchers, strict=True):
+        bank.vectors[3] = -bank.vectors[:3].sum(0) / bank.vectors[:3].sum(0).norm()
+        matcher.log_scale.data.fill_(math.log(100))
+    for bank in gallery.texts:
+        bank.vectors[:] = gallery.images[0].vectors[0] if bank is gallery.texts[0] else gallery.images[1].vectors[0]
+    sums, s = evidence_sums(gallery, OWNER, 0), scaled(gallery)
+    assert s.max() > 99 and s[3].max() < -20  # exp of the difference is 0 in float32
+    expected = [evidence(s, OWNER, image, caption) for caption, image in enumerate(OWNER)]
+    assert sums.evidence() == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("chunk", [3, 256])
 def test_references_stand_for_a_collection_that_is_not_there(monkeypatch, chunk):
     monkeypatch.setattr(module, "CHUNK", chunk)
     gallery, references = make_gallery(7, OWNER), np.array([1, 2, 5, 8])

@@ -127,13 +127,11 @@ class Gallery:
 
         It equals `block` where the matchers factorise.
         """
-        sides = zip(self.images, self.texts, strict=True)
-        device = self.images[0].vectors.device
-        images_at, texts_at = (
-            index if isinstance(index, slice) else torch.from_numpy(index).to(device) for index in (rows, captions)
-        )
-        parts = [products(images.vectors[images_at], texts.vectors[texts_at]) for images, texts in sides]
-        return np.asarray((torch.stack(parts).sum(0) / len(parts)).cpu().numpy(), np.float32)
+        return _mean_products(self.images, rows, self.texts, captions)
+
+    def coarse_of_captions(self, captions: Ints) -> Similarities:
+        """Return the mean inner product of the global vectors of these captions and all images, (n, n_images)."""
+        return _mean_products(self.texts, captions, self.images, slice(None))
 
     def pairs(self, rows: Ints, places: Ints) -> Similarities:
         """Return the mean similarity of each of these images with the caption at the same position, (n,)."""
@@ -147,6 +145,21 @@ class Gallery:
                         similarity = matcher.pair_similarity(images.select(rows[batch]), texts.select(places[batch]))
                     view[batch] = similarity.float().cpu().numpy()
         return np.asarray(similarities.mean(0), np.float32)
+
+
+def _mean_products(
+    left: Sequence[Bank], rows: Ints | slice, right: Sequence[Bank], columns: Ints | slice
+) -> Similarities:
+    """Return the mean over the networks of the inner products of these vectors, (len(rows), len(columns))."""
+    device, total = left[0].vectors.device, None
+    at, beside = (
+        index if isinstance(index, slice) else torch.from_numpy(index).to(device) for index in (rows, columns)
+    )
+    for one, other in zip(left, right, strict=True):
+        part = products(one.vectors[at], other.vectors[beside])
+        total = part if total is None else total.add_(part)
+    assert total is not None, "a gallery has a network"
+    return np.asarray(total.div_(len(left)).cpu().numpy(), np.float32)
 
 
 def most_similar(

@@ -14,6 +14,7 @@ from pairsift.retrieve.gallery import Gallery, Similarities
 
 CHUNK = 256  # largest number of images or captions in a block
 BLOCK = 1 << 25  # similarities in a block
+LOST = 70.0  # a float32 beside another one that is exp(70) times as large is exact; beside exp(87) times, it may be 0
 # Where the matcher does not factorise:
 SAMPLE = 128  # images, and captions, that the evidence of a pair is computed from
 SHORTLIST = 32  # captions that are compared with an image, and images with a caption
@@ -128,7 +129,7 @@ def best_images(
     See `best_captions`.
     """
     queries = _Queries(
-        lambda chunk: np.ascontiguousarray(gallery.coarse(slice(None), chunk).T),
+        gallery.coarse_of_captions,
         lambda chunk, candidates: gallery.pairs(candidates.ravel(), chunk.repeat(candidates.shape[1])),
         list(owner[captions][:, None]),
         sums.coarse_images,
@@ -162,9 +163,11 @@ def _best(gallery: Gallery, queries: _Queries, rows: Ints, k: int, shortlist: in
     scale, n_candidates = gallery.scale(), len(queries.level)
     k = min(k, n_candidates)
     places, similarities = np.full((len(rows), k), -1, np.int64), np.zeros((len(rows), k))
+    level = torch.from_numpy(queries.coarse_level).float()
     for part in _chunks(np.arange(len(rows)), n_candidates):
         chunk = rows[part]
-        fit = queries.coarse(chunk) * np.float32(scale) - queries.coarse_level.astype(np.float32)
+        fit = queries.coarse(chunk)
+        torch.from_numpy(fit).mul_(scale).sub_(level)
         for row, excluded in zip(fit, (queries.excluded[query] for query in part), strict=True):
             row[excluded] = -np.inf
         best = _top(fit, k if gallery.factorises else max(k, min(shortlist, n_candidates)))
@@ -184,7 +187,7 @@ def _best(gallery: Gallery, queries: _Queries, rows: Ints, k: int, shortlist: in
 
 def _top(fit: NDArray[np.floating], k: int) -> Ints:
     """Return the columns of the k largest values of each row, the largest first, (n, k)."""
-    columns = np.sort(np.argpartition(fit, -k, axis=1)[:, -k:], axis=1)  # equal values in ascending order
+    columns = torch.from_numpy(fit).topk(k, sorted=False).indices.sort().values.numpy()  # so equal values stay in order
     order = np.argsort(-np.take_along_axis(fit, columns, 1), axis=1, kind="stable")
     return np.asarray(np.take_along_axis(columns, order, 1), np.int64)
 
@@ -192,17 +195,27 @@ def _top(fit: NDArray[np.floating], k: int) -> Ints:
 def _all_sums(gallery: Gallery, owner: Ints, own: Reals | None) -> Sums:
     """Compute the sums over the whole gallery."""
     scale, n_images = gallery.scale(), len(gallery.images[0])
-    pairs, columns = np.zeros(len(owner)), np.zeros(len(owner))
-    rows = torch.full((n_images,), -torch.inf, dtype=torch.float64)
+    pairs, columns, largest = np.zeros(len(owner)), np.zeros(len(owner)), -np.inf
+    images = np.full(n_images, -np.inf)
     for chunk in _chunks(np.arange(len(owner)), n_images):
-        block, position = torch.from_numpy(gallery.coarse(slice(None), chunk)) * scale, np.arange(len(chunk))
+        block, given = (
+            torch.from_numpy(gallery.coarse_of_captions(chunk)).mul_(scale),
+            (np.arange(len(chunk)), owner[chunk]),
+        )
         if own is not None:
-            block[owner[chunk], position] = torch.from_numpy(own[chunk]).float() * scale
-        columns[chunk] = block.logsumexp(0).numpy()
-        pairs[chunk] = block[owner[chunk], position].numpy()
-        block[owner[chunk], position] = -torch.inf
-        rows = torch.logaddexp(rows, block.logsumexp(1).double())
-    images = rows.numpy()
+            block[given] = torch.from_numpy(own[chunk]).float() * scale
+        pairs[chunk] = block[given].numpy()
+        highest = block.amax(1)
+        block.sub_(highest[:, None]).exp_()  # once for the sums of both directions
+        columns[chunk] = (highest + block.sum(1).log()).numpy()
+        block[given] = 0
+        top = float(highest.max())
+        sums = (highest - top).exp() @ block
+        images, largest = np.logaddexp(images, top + sums.double().log().numpy()), max(largest, top)
+    small = np.flatnonzero(images < largest - LOST + np.log(len(owner)))  # some of their terms were rounded to 0
+    for chunk in _chunks(small, len(owner)):
+        block = torch.from_numpy(gallery.coarse(chunk)) * scale
+        images[chunk] = block.masked_fill_(torch.from_numpy(chunk[:, None] == owner), -torch.inf).logsumexp(1).numpy()
     return Sums(pairs, np.logaddexp(pairs, images[owner]), images, columns, images, columns)
 
 
