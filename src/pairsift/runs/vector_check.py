@@ -128,7 +128,7 @@ def check_share(config: Config, share: Share, engine: Engine | None = None, show
             return True
         learn(config, folder, files)
     judging = Judging(folder / SHARDS, files)
-    write_parts(judging, judging.parts.missing(share), engine, "judging", shown)
+    write_parts(judging, judging.parts.missing(share), engine, "judging", shown, at_once=True)
     missing = len(judging.parts.missing())
     if missing:
         if shown:
@@ -164,7 +164,7 @@ def check_large(config: Config, shown: bool = True) -> None:
     started = time.monotonic()
     learn(config, folder, files)
     judging, learned = Judging(folder / SHARDS, files), time.monotonic()
-    write_parts(judging, judging.parts.missing(), None, "judging", shown)
+    write_parts(judging, judging.parts.missing(), None, "judging", shown, at_once=True)
     judged = time.monotonic()
     seconds = {"learn": round(learned - started, 1), "judge": round(judged - learned, 1)}
     finish(config, judging, seconds, shown)

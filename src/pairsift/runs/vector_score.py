@@ -69,7 +69,7 @@ def score_vectors(
         if not judging.begun:
             judging.begin(config.train.seed, config.detect)
     limit_threads(config.train.threads)
-    write_parts(judging, judging.parts.missing(share), engine, "judging", shown)
+    write_parts(judging, judging.parts.missing(share), engine, "judging", shown, at_once=True)
     if judging.parts.missing():
         return None
     plan = judging.plan

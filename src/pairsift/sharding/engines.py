@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
+from pairsift.encode.parallel import map_in_threads
 from pairsift.errors import InputError
 from pairsift.progress import progress
 
@@ -15,8 +18,10 @@ Engine = Callable[[Work, Sequence[int]], None]  # writes the parts of these shar
 LOCAL = "local"  # a Ray cluster of this machine alone
 
 
-def write_parts(work: Work, numbers: Sequence[int], engine: Engine | None, title: str, shown: bool) -> None:
-    """Write the parts of these shards by an engine, or one after the other in this process.
+def write_parts(
+    work: Work, numbers: Sequence[int], engine: Engine | None, title: str, shown: bool, at_once: bool = False
+) -> None:
+    """Write the parts of these shards by an engine, or in this process.
 
     Args:
         work: What writes a part.
@@ -24,14 +29,20 @@ def write_parts(work: Work, numbers: Sequence[int], engine: Engine | None, title
         engine: The engine; None for this process.
         title: What is done, for the progress bar.
         shown: Whether this process shows its progress.
+        at_once: Whether this process works on as many shards at once as it has cores, or on one after the other.
     """
     if engine is not None:
         engine(work, numbers)
         return
     with progress(len(numbers), title, "shards", shown) as count:
-        for number in numbers:
-            work(number)
+        for _ in _in_threads(work, numbers) if at_once else map(work, numbers):
             count(1)
+
+
+def _in_threads(work: Work, numbers: Sequence[int]) -> Iterator[None]:
+    """Work on shards in threads, with one core for each."""
+    with threadpool_limits(1, "blas"):
+        yield from map_in_threads(work, numbers)
 
 
 def engine_of(ray: str | None) -> Engine | None:

@@ -1,0 +1,43 @@
+"""Shards that one process works on."""
+
+import threading
+
+import pytest
+import torch
+
+from pairsift.errors import InputError
+from pairsift.sharding.engines import write_parts
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_two_cores_work_on_two_shards_at_once(two_threads):
+    meeting, seen = threading.Barrier(2, timeout=20), []
+
+    def work(number):
+        meeting.wait()  # broken where a shard waits for the end of the one before
+        seen.append((number, torch.get_num_threads()))
+
+    write_parts(work, range(6), None, "judging", False, at_once=True)
+    assert sorted(seen) == [(number, 1) for number in range(6)]
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_shard_that_cannot_be_written_ends_the_work(two_threads, at_once):
+    written = []
+
+    def work(number):
+        if number == 3:
+            raise InputError("the disk is full")
+        written.append(number)
+
+    with pytest.raises(InputError, match="the disk is full"):
+        write_parts(work, range(40), None, "judging", False, at_once)
+    assert {0, 1, 2} <= set(written) and len(written) < 20
