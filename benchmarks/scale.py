@@ -49,6 +49,7 @@ SUMMARY = (  # what, its number, and how it is written
     ("check", "seconds", ",.0f"),
     *(("check", f"{stage} s", ",.0f") for stage in ("learn", "judge", "finish")),
     ("check", "gigabytes", ".2f"),
+    ("check", "gigabytes beyond mapped files", ".2f"),
     ("export without the flagged pairs", "seconds", ".1f"),
     ("review: start", "seconds", ".1f"),
     ("review: start", "gigabytes", ".2f"),
@@ -103,15 +104,26 @@ def product() -> float:
     return (time.monotonic() - began) / REPEATS
 
 
-def timed_run(*words: object, threads: int | None = None) -> Row:
+def timed_run(*words: object) -> Row:
     """Seconds and memory of a command."""
-    code = "import json,resource,subprocess,sys; subprocess.run(sys.argv[1:], check=True); "
-    code += "print(json.dumps(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))"
-    environment = {**os.environ, **({} if threads is None else {"OMP_NUM_THREADS": str(threads)})}
-    began = time.monotonic()
-    command = [sys.executable, "-c", code, *COMMAND, *map(str, words)]
-    out = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
-    return {"seconds": time.monotonic() - began, "gigabytes": int(out.splitlines()[-1]) * 1024 / 1e9}
+    began, own = time.monotonic(), 0.0
+    process = subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.DEVNULL)
+    while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+        own = max(own, anonymous(process.pid))
+        time.sleep(0.2)
+    process.returncode = os.waitstatus_to_exitcode(ended[1])
+    assert not process.returncode, words
+    row = {"seconds": time.monotonic() - began, "gigabytes": ended[2].ru_maxrss * 1024 / 1e9}
+    return row | {"gigabytes beyond mapped files": own}
+
+
+def anonymous(process: int) -> float:
+    """The memory of a process that is no page of a file, in GB; 0 at its end."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return next((int(line.split()[1]) * 1024 / 1e9 for line in status.splitlines() if line.startswith("RssAnon")), 0.0)
 
 
 def checked(folder: Path, run: Path) -> list[Row]:

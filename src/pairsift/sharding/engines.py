@@ -85,7 +85,7 @@ def run_on_ray(work: Work, numbers: Sequence[int], address: str) -> None:
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     rows = ray.data.from_items([{"shard": number} for number in numbers], override_num_blocks=len(numbers))
-    done = rows.map(_Worker, fn_constructor_args=(work,), concurrency=(1, min(cores, len(numbers))), max_restarts=-1)
+    done = rows.map(_Worker, fn_constructor_args=(work,), concurrency=(1, min(cores, len(numbers))))
     try:
         done.materialize()
     except ray.exceptions.RayError as error:
