@@ -14,6 +14,7 @@ import pairsift
 from embedding_sources import aligned, captions_of, write_parts, write_single
 from pairsift.cli import main
 from pairsift.encode import ngrams
+from pairsift.runs import judging
 from pairsift.runs.features import evidence_vectors
 from pairsift.runs.prepare import prepare
 
@@ -75,6 +76,18 @@ def test_planted_mismatches_are_found(run, planted):
     assert moved[suspects["pair"].to_numpy()].mean() > 0.9 and len(suspects) > 0.3 * len(table)
     assert suspects["shelf"][0].as_py() == f"A{suspects['pair'][0]}"
     assert abs(run.metrics["noise_rate"]["estimated"] - 0.4) < 0.1
+
+
+def test_of_very_many_pairs_the_worst_alone_get_suggestions(run, planted, tmp_path, monkeypatch):
+    monkeypatch.setattr(judging, "MANY", 300)
+    monkeypatch.setattr(judging, "SUGGESTED", 60)
+    source = write_single(tmp_path / "mine", *planted[:2], columns())
+    names = ["pair", "suggested_caption"]
+    every, worst = (one.suspects().select(names).to_pydict() for one in (run, fit(source, options(tmp_path), False)))
+    assert worst["pair"] == every["pair"] and len(every["pair"]) > 100  # worst first
+    every, worst = every["suggested_caption"], worst["suggested_caption"]
+    assert not any(worst[60:]) and sum(map(bool, every[60:])) > 20
+    assert np.mean([a == b for a, b in zip(worst[:60], every[:60], strict=True)]) > 0.5  # of a weak network
 
 
 def prepared_ids(run):

@@ -12,15 +12,18 @@ import pyarrow as pa
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.judgement import Judgement
 from pairsift.match.base import Matcher
+from pairsift.mismatches import REFERENCES
 from pairsift.retrieve.gallery import Gallery
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.thumbnails import find_copies
+from pairsift.sharding.tables import SUGGESTED
 from pairsift.suggest.duplicates import repeated, vague_captions, word_numbers
 from pairsift.suggest.suggest import GalleryPairs, Suggestions, suggest
 from pairsift.suggest.table import suggestion_table
 from pairsift.table import pair_table, verdict_names
 
 MAX_PROBABILITY = 0.9  # match probability below which a pair gets suggestions
+MANY = 200_000  # pairs from which on the worst alone get suggestions, and no check of vectors has all in memory
 
 
 def judged_tables(
@@ -61,7 +64,14 @@ def judged_tables(
     gallery = Gallery.encode(matchers, prepared.features, rows, ids)
     known = GalleryPairs(owner, text, judgement.probability, believed)
     doubtful: Bools = flagged | (judgement.probability < MAX_PROBABILITY)
-    suggestions = suggest(gallery, known, doubtful if requested is None else doubtful & requested, seed)
+    if requested is not None:
+        doubtful &= requested
+    references = None
+    if len(ids) > MANY:
+        worst = np.argsort(np.where(doubtful, judgement.probability, np.inf), kind="stable")[:SUGGESTED]
+        doubtful &= np.isin(np.arange(len(ids)), worst)
+        references = np.sort(np.random.default_rng((seed, 20)).permutation(np.flatnonzero(believed))[:REFERENCES])
+    suggestions = suggest(gallery, known, doubtful, seed, references=references)
     suggested, probability = _first(suggestions, ids, flagged)
     extra: dict[str, Any] = {
         "suggestion_probability": pa.array(probability, from_pandas=True),

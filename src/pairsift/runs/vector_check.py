@@ -40,6 +40,7 @@ from pairsift.run_folder import (
 from pairsift.runs.caveats import rate_of
 from pairsift.runs.claim import require_same
 from pairsift.runs.config import Config, read_config
+from pairsift.runs.judging import MANY
 from pairsift.runs.skipped import skipped_line, write_skipped
 from pairsift.sharding.engines import Engine, write_parts
 from pairsift.sharding.judging import JUDGE, Judging, Plan
@@ -49,8 +50,6 @@ from pairsift.sharding.vectors import VectorFiles
 from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import SUSPECTS_FILE, read_pairs
 from pairsift.train.checkpoint import write_tensors
-
-MANY = 200_000  # pairs of vectors from which on a check never has all of them in memory
 
 
 def has_judge(folder: Path) -> bool:
