@@ -2,8 +2,8 @@
 
 Each method's phases are run for an epoch each, with an epoch of `plain` right before and right after, all in one
 process; a cost is the phase's seconds per network over the mean of plain's. Nothing else may run on the machine. Every
-call adds rows to the file, and the table shows the lowest and the highest cost of a phase. Where a phase begins with
-new networks, its second epoch is measured: what it does once, such as encoding for teachers, is left out. `whole` is
+call adds rows to the file, and the table shows the lowest and the highest cost of a phase. Where teachers
+encode all pairs once, when a phase begins, its second epoch is measured. `whole` is
 the mean over the epochs of a training run, by the lengths that the method's preset gives its phases.
 
     python benchmarks/epochs.py --data ../shared/flickr8k --options precision=bf16
@@ -81,15 +81,15 @@ def epochs(config: Config, prepared: Prepared, processes: Processes = ALONE) -> 
 
 
 def short(given: dict[str, Any]) -> Config:
-    """The options with one epoch of each phase."""
+    """The options with one epoch of each phase, and two where teachers encode first."""
     config = from_tree(given)
     chosen: dict[str, int] = {}
     for name, length in config.method.epochs.lengths().items():
         if length != 0:  # None is a length that is left open
             one = with_lengths(config, {name: 1})
-            usual = phases(one) == phases(config) and not any(phase.restarts for phase in one.method.phases())
-            chosen[name] = 1 if usual else 2  # two phases may share a length, and a restart is not in the second epoch
-    return with_lengths(config, chosen)
+            chosen[name] = 1 if phases(one) == phases(config) else 2  # two phases may share a length
+    taught = {phase.name: 2 for phase in config.method.phases() if phase.restarts and phase.teachers}
+    return with_lengths(config, chosen | taught)
 
 
 def with_lengths(config: Config, lengths: dict[str, int]) -> Config:
