@@ -58,14 +58,16 @@ it; "classes" how many pseudo-classes the training images were put into in the l
 EVIDENCE = """Published methods as they are, and with the held-out evidence of pairsift inside; every run is a row.
 
 The protocol of the methods' table, one seed. With evidence, a division calls no more pairs noisy than the evidence
-leaves room for, and near-duplicate images and equal captions are no negatives of each other.
+leaves room for, and near-duplicate images and equal captions are no negatives of each other. Rows as published are
+those of the first seed with the default text encoder (default_encoder.json).
 
     pairsift bench benchmarks/with_evidence.yaml --out runs/with_evidence
     python benchmarks/method_tables.py --table with_evidence --json runs/with_evidence/rows.json
 """
 ENCODER = """Methods with the default text encoder, `muse`, by the protocol of the methods' table; every run is a row.
 
-`plain`, `pc2` and `sift` have three seeds, the other methods the first one. Published methods are as published.
+`plain`, `pc2` and `sift` have three seeds, the other methods the first one; the second one of `ncr` and `pcsr` at 40%
+is among the rows and in no table. Published methods are as published.
 
     pairsift bench benchmarks/default_encoder.yaml --out runs/default_encoder
     pairsift bench benchmarks/default_encoder_methods.yaml --out runs/default_encoder_methods
