@@ -412,8 +412,7 @@ class Mismatches:
         """
         if len(self) <= shards.LEARNED:
             return None
-        rng, matching = np.random.default_rng((self.seed, 20)), np.flatnonzero(~self.is_mismatch)
-        return np.sort(rng.permutation(matching)[:REFERENCES])
+        return references_of(np.flatnonzero(~self.is_mismatch), self.seed)
 
     def _with_siblings(self, rows: Ints) -> Ints:
         """Return these pairs with the other pairs of their images, ascending, but not of images that have very many."""
@@ -446,6 +445,11 @@ class Mismatches:
             fit, place = torch.cat([fit, images @ captions.T - level], 1).topk(min(NEAREST, near.shape[1]), 1)
             near = np.take_along_axis(near, place.numpy(), 1)
         return np.union1d(self._references, near)
+
+
+def references_of(rows: Ints, seed: int) -> Ints:
+    """Return the pairs that stand for all of these where captions are suggested, ascending, at most 5,000."""
+    return np.sort(np.random.default_rng((seed, 20)).permutation(rows)[:REFERENCES])
 
 
 def _gallery(matcher: TwoTower, images: Floats, captions: Array | LazyRows) -> Gallery:

@@ -93,6 +93,12 @@ def sampled(gallery, images, captions):
     return found
 
 
+def test_references_are_for_inner_products_alone():
+    gallery = make_token_gallery(7, OWNER)
+    sums, found = (evidence_sums(gallery, OWNER, 0, references=some) for some in (None, np.array([1, 2, 5, 8])))
+    assert np.array_equal(found.evidence(), sums.evidence()) and np.array_equal(found.captions, sums.captions)
+
+
 @pytest.mark.parametrize("chunk", [2, 256])
 def test_evidence_of_tokens_is_over_the_references(monkeypatch, chunk):
     monkeypatch.setattr(module, "CHUNK", chunk)

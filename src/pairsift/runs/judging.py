@@ -12,7 +12,7 @@ import pyarrow as pa
 from pairsift.arrays import Bools, Ints, Reals
 from pairsift.detect.judgement import Judgement
 from pairsift.match.base import Matcher
-from pairsift.mismatches import REFERENCES
+from pairsift.mismatches import references_of
 from pairsift.retrieve.gallery import Gallery
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.thumbnails import find_copies
@@ -70,7 +70,7 @@ def judged_tables(
     if len(ids) > MANY:
         worst = np.argsort(np.where(doubtful, judgement.probability, np.inf), kind="stable")[:SUGGESTED]
         doubtful &= np.isin(np.arange(len(ids)), worst)
-        references = np.sort(np.random.default_rng((seed, 20)).permutation(np.flatnonzero(believed))[:REFERENCES])
+        references = references_of(np.flatnonzero(believed), seed)
     suggestions = suggest(gallery, known, doubtful, seed, references=references)
     suggested, probability = _first(suggestions, ids, flagged)
     extra: dict[str, Any] = {

@@ -14,7 +14,7 @@ from pairsift.retrieve.gallery import Gallery, Similarities
 
 CHUNK = 256  # largest number of images or captions in a block
 BLOCK = 1 << 25  # similarities in a block
-LOST = 70.0  # a float32 beside another one that is exp(70) times as large is exact; beside exp(87) times, it may be 0
+DEPTH = 70.0  # a float32 beside another one that is exp(70) times as large is exact; beside exp(87) times, it may be 0
 # Where the matcher does not factorise:
 SAMPLE = 128  # images, and captions, that the evidence of a pair is computed from
 SHORTLIST = 32  # captions that are compared with an image, and images with a caption
@@ -79,10 +79,11 @@ def evidence_sums(
         own: Similarity of every caption with its image, (n_texts,), where the gallery factorises; by default,
             from their codes.
         references: Matching captions that stand, with their images, for a collection of which the gallery holds what is
-            near to some images, (r,). The sums are then over them alone, without a caption's own image, and without an
-            image's own captions, since the images of mismatched captions are not there.
+            near to some images, or for a large gallery, (r,). Where the gallery factorises, the sums are then over them
+            alone, without a caption's own image, and without an image's own captions, since the images of mismatched
+            captions are not there.
     """
-    if references is not None:
+    if gallery.factorises and references is not None:
         return _reference_sums(gallery, owner, references, own)
     if gallery.factorises:
         return _all_sums(gallery, owner, own)
@@ -198,10 +199,8 @@ def _all_sums(gallery: Gallery, owner: Ints, own: Reals | None) -> Sums:
     pairs, columns, largest = np.zeros(len(owner)), np.zeros(len(owner)), -np.inf
     images = np.full(n_images, -np.inf)
     for chunk in _chunks(np.arange(len(owner)), n_images):
-        block, given = (
-            torch.from_numpy(gallery.coarse_of_captions(chunk)).mul_(scale),
-            (np.arange(len(chunk)), owner[chunk]),
-        )
+        block = torch.from_numpy(gallery.coarse_of_captions(chunk)).mul_(scale)
+        given = np.arange(len(chunk)), owner[chunk]
         if own is not None:
             block[given] = torch.from_numpy(own[chunk]).float() * scale
         pairs[chunk] = block[given].numpy()
@@ -212,7 +211,7 @@ def _all_sums(gallery: Gallery, owner: Ints, own: Reals | None) -> Sums:
         top = float(highest.max())
         sums = (highest - top).exp() @ block
         images, largest = np.logaddexp(images, top + sums.double().log().numpy()), max(largest, top)
-    small = np.flatnonzero(images < largest - LOST + np.log(len(owner)))  # some of their terms were rounded to 0
+    small = np.flatnonzero(images < largest - DEPTH + np.log(len(owner)))  # some of their terms were rounded to 0
     for chunk in _chunks(small, len(owner)):
         block = torch.from_numpy(gallery.coarse(chunk)) * scale
         images[chunk] = block.masked_fill_(torch.from_numpy(chunk[:, None] == owner), -torch.inf).logsumexp(1).numpy()
