@@ -1,11 +1,13 @@
 """Shards that one process works on."""
 
 import threading
+import time
 
 import pytest
 import torch
 
 from pairsift.errors import InputError
+from pairsift.sharding import engines
 from pairsift.sharding.engines import write_parts
 
 
@@ -27,6 +29,20 @@ def test_two_cores_work_on_two_shards_at_once(two_threads):
     write_parts(work, range(6), None, "judging", False, at_once=True)
     assert sorted(seen) == [(number, 1) for number in range(6)]
     assert torch.get_num_threads() == 2
+
+
+def test_there_is_a_limit_to_shards_in_memory(two_threads, monkeypatch):
+    monkeypatch.setattr(engines, "AT_ONCE", 1)
+    busy, most = set(), []
+
+    def work(number):
+        busy.add(number)
+        time.sleep(0.02)
+        most.append(len(busy))
+        busy.remove(number)
+
+    write_parts(work, range(6), None, "judging", False, at_once=True)
+    assert most == [1] * 6 and torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("at_once", [False, True])

@@ -13,7 +13,7 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-def map_in_threads(work: Callable[[_In], _Out], tasks: Iterable[_In]) -> Iterator[_Out]:
+def map_in_threads(work: Callable[[_In], _Out], tasks: Iterable[_In], most: int | None = None) -> Iterator[_Out]:
     """Yield `work(task)` for each task in order, computed by as many threads as torch uses.
 
     Each thread computes on one core. This is faster than sharing every operation among all cores. It is far faster if
@@ -23,14 +23,16 @@ def map_in_threads(work: Callable[[_In], _Out], tasks: Iterable[_In]) -> Iterato
         work: Function that is called in several threads at the same time.
         tasks: Tasks, taken one by one. Before a result is requested, at most two more tasks are taken than there are
             threads.
+        most: Most threads; None for no limit.
     """
-    count = torch.get_num_threads()
+    cores = torch.get_num_threads()
+    count = cores if most is None else min(cores, most)
     pool = ThreadPoolExecutor(count, "encode", _take_one_core)
     try:
         yield from _results(pool, work, tasks, count + 1)
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(count)  # for threads that start later; the one of this thread has not changed
+        torch.set_num_threads(cores)  # for threads that start later; the one of this thread has not changed
 
 
 def map_ahead(make: Callable[[_In], _Out], tasks: Iterable[_In], depth: int = 2) -> Iterator[_Out]:

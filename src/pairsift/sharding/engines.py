@@ -15,6 +15,7 @@ from pairsift.progress import progress
 
 Work = Callable[[int], None]  # writes the part of a shard
 Engine = Callable[[Work, Sequence[int]], None]  # writes the parts of these shards
+AT_ONCE = 8  # shards; each takes nearly a gigabyte of memory
 LOCAL = "local"  # a Ray cluster of this machine alone
 
 
@@ -29,7 +30,7 @@ def write_parts(
         engine: The engine; None for this process.
         title: What is done, for the progress bar.
         shown: Whether this process shows its progress.
-        at_once: Whether this process works on as many shards at once as it has cores, or on one after the other.
+        at_once: Whether this process works on a shard with each core, at most eight, or on one after the other.
     """
     if engine is not None:
         engine(work, numbers)
@@ -42,7 +43,7 @@ def write_parts(
 def _in_threads(work: Work, numbers: Sequence[int]) -> Iterator[None]:
     """Work on shards in threads, with one core for each."""
     with threadpool_limits(1, "blas"):
-        yield from map_in_threads(work, numbers)
+        yield from map_in_threads(work, numbers, AT_ONCE)
 
 
 def engine_of(ray: str | None) -> Engine | None:
