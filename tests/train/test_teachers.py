@@ -9,7 +9,7 @@ from pairsift.match.two_tower import TwoTower
 from pairsift.steps import Network, Request
 from pairsift.train.batches import Gatherer
 from pairsift.train.loop import Trainer
-from pairsift.train.teachers import KEPT, Teacher
+from pairsift.train.teachers import VECTOR_BYTES, Teacher
 
 
 class Counted(TwoTower):
@@ -35,7 +35,7 @@ def test_similarities_are_those_of_the_network_also_with_other_captions():
     pairs, features, network, gather = made()
     ids, rng = pairs.ids("train"), np.random.default_rng(0)
     teacher = Teacher(network)
-    teacher.keep(features, ids, pairs.image_of, KEPT)
+    teacher.keep(features, ids, pairs.image_of, VECTOR_BYTES)
     encoded = network.matcher.batches
     rows, others = rng.choice(ids, 30), rng.choice(ids, 30)
     for request in (Request(rows), Request(rows, others)):
@@ -48,7 +48,7 @@ def test_similarities_are_those_of_the_network_also_with_other_captions():
         assert scale == own_scale and not similarity.requires_grad
 
 
-@pytest.mark.parametrize(("matcher", "limit"), [(Counted, 10_000), (Undivided, KEPT)])
+@pytest.mark.parametrize(("matcher", "limit"), [(Counted, 10_000), (Undivided, VECTOR_BYTES)])
 def test_nothing_is_kept_where_it_does_not_fit(matcher, limit):
     pairs, features, network, gather = made(matcher)
     teacher = Teacher(network)
@@ -62,10 +62,10 @@ def test_nothing_is_kept_where_it_does_not_fit(matcher, limit):
 def test_a_run_that_keeps_them_learns_the_same(tmp_path, monkeypatch):
     epochs = {"epochs": {"warmup": 0, "train": 1, "taught": 2}}
     losses = []
-    for name, limit in (("kept", KEPT), ("not", 0)):
-        monkeypatch.setattr("pairsift.train.loop.KEPT", limit)
+    for name, limit in (("kept", VECTOR_BYTES), ("not", 0)):
+        monkeypatch.setattr("pairsift.train.loop.VECTOR_BYTES", limit)
         trainer = Trainer(make_job(tmp_path / name, "sift", **epochs))
         trainer.run()
-        assert all((teacher._kept is not None) == bool(limit) for teacher in trainer.teachers)
+        assert all((teacher._sides is not None) == bool(limit) for teacher in trainer.teachers)
         losses.append([line["loss"]["network_1"]["teaching"] for line in trainer.log[1:]])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)

@@ -36,7 +36,7 @@ from pairsift.train.precision import autocast_context, fast_products, takes_fast
 from pairsift.train.record import epoch_summary, make_board
 from pairsift.train.schedule import Ending, competing, ending, learning_rate, network_epochs
 from pairsift.train.shares import Shares
-from pairsift.train.teachers import KEPT, Teacher
+from pairsift.train.teachers import VECTOR_BYTES, Teacher
 
 CHECKPOINT = "checkpoint.safetensors"
 OBSERVED_TOGETHER = 1024  # pairs whose negatives come from each other in the pass that divides, where that is cheap
@@ -195,7 +195,7 @@ class Trainer:
         ids, pairs = self.method.setting.ids, self.job.pairs
         for teacher in self.teachers:
             with fast_products(self.fast_products), self._autocast(teacher):
-                teacher.keep(self.job.features, ids, pairs.image_of, KEPT // len(self.teachers))
+                teacher.keep(self.job.features, ids, pairs.image_of, VECTOR_BYTES // len(self.teachers))
 
     def run(self, resume: bool = False) -> None:
         """Train to the end, from the start or from the folder's checkpoint."""

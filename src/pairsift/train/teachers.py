@@ -6,12 +6,12 @@ import numpy as np
 from torch import Tensor, from_numpy
 
 from pairsift.arrays import Ints
-from pairsift.encode.features import Features, Table
+from pairsift.encode.features import Features
 from pairsift.match.base import products
 from pairsift.retrieve.bank import Bank
 from pairsift.steps import Batch, Network
 
-KEPT = 2**31  # bytes of the vectors that all teachers keep
+VECTOR_BYTES = 2**31  # limit of the vectors that all teachers keep
 
 
 class Teacher(Network):
@@ -23,39 +23,49 @@ class Teacher(Network):
     def __init__(self, network: Network) -> None:
         super().__init__(network.matcher, network.head)
         self.eval().requires_grad_(False)
-        self._kept: tuple[_Kept, _Kept] | None = None
+        self._sides: tuple[_Side, _Side] | None = None
 
     def keep(self, features: Features, ids: Ints, image_of: Ints, limit: int) -> None:
         """Encode the images and captions of all training pairs, if the vectors fit in memory.
 
         Args:
             features: The features of all pairs.
-            ids: The training pairs, (n,).
+            ids: The training pairs, ascending, (n,).
             image_of: Image row of every pair, (n_pairs,).
             limit: Most bytes of the vectors.
         """
-        sides = (features.images, np.unique(image_of[ids]), False), (features.texts, ids, True)
-        size = next(self.matcher.parameters()).element_size() * self.matcher.index_dim
-        if self.matcher.factorises and size * sum(len(rows) for _, rows, _ in sides) <= limit:
-            images, texts = (_Kept(self, table, rows, texts) for table, rows, texts in sides)
-            self._kept, self._image_of = (images, texts), image_of
+        matcher = self.matcher
+        rows, image = np.unique(image_of[ids], return_inverse=True)
+        size = next(matcher.parameters()).element_size() * matcher.index_dim
+        if matcher.factorises and size * (len(rows) + len(ids)) <= limit:
+            images, texts = (
+                Bank.encode_table(matcher, table, own, is_text, 0).vectors
+                for table, own, is_text in ((features.images, rows, False), (features.texts, ids, True))
+            )
+            self._sides = _Side(images, ids, image), _Side(texts, ids, np.arange(len(ids)))
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return similarities of the batch's images with its captions, (B, B), and the inverse temperature, scalar."""
-        if self._kept is None:
+        if self._sides is None:
             return super().forward(batch)
-        images, texts = self._kept
+        images, texts = self._sides
         captions = batch.ids if batch.captions is None else batch.captions
-        return products(images[self._image_of[batch.ids]], texts[captions]), self.matcher.scale()
+        return products(images.of_pairs(batch.ids), texts.of_pairs(captions)), self.matcher.scale()
 
 
-class _Kept:
-    """The vectors of some rows of a table."""
+class _Side:
+    """The vectors of the images or of the captions of pairs.
 
-    def __init__(self, network: Network, table: Table, rows: Ints, texts: bool) -> None:
-        self._vectors = Bank.encode_table(network.matcher, table, rows, texts, 0).vectors
-        self._place = np.full(len(table), -1)
-        self._place[rows] = np.arange(len(rows))
+    Args:
+        vectors: The vectors, (m, d).
+        ids: The pairs, ascending, (n,).
+        place: Place of each pair's vector, (n,).
+    """
 
-    def __getitem__(self, rows: Ints) -> Tensor:
-        return self._vectors[from_numpy(self._place[rows]).to(self._vectors.device)]
+    def __init__(self, vectors: Tensor, ids: Ints, place: Ints) -> None:
+        self._vectors, self._ids, self._place = vectors, ids, place
+
+    def of_pairs(self, ids: Ints) -> Tensor:
+        """Return the vectors of these pairs, (len(ids), d)."""
+        place = self._place[np.searchsorted(self._ids, ids)]
+        return self._vectors[from_numpy(place).to(self._vectors.device)]
