@@ -2,9 +2,9 @@
 
 Each method's phases are run for an epoch each, with an epoch of `plain` right before and right after, all in one
 process; a cost is the phase's seconds per network over the mean of plain's. Nothing else may run on the machine. Every
-call adds rows to the file, and the table shows the lowest and the highest cost of a phase. Where teachers
-encode all pairs once, when a phase begins, its second epoch is measured. `whole` is
-the mean over the epochs of a training run, by the lengths that the method's preset gives its phases.
+call adds rows to the file, and the table shows the lowest and the highest cost of a phase. Where teachers encode all
+pairs once, when a phase begins, its second epoch is measured. `whole` is the mean over the epochs of a training run, by
+the lengths that the method's preset gives its phases.
 
     python benchmarks/epochs.py --data ../shared/flickr8k --options precision=bf16
 """

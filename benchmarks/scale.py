@@ -109,7 +109,7 @@ def timed_run(*words: object) -> Row:
     began, own = time.monotonic(), 0.0
     process = subprocess.Popen([*COMMAND, *map(str, words)], stdout=subprocess.DEVNULL)
     while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
-        own = max(own, anonymous(process.pid))
+        own = max(own, own_memory(process.pid))
         time.sleep(0.2)
     process.returncode = os.waitstatus_to_exitcode(ended[1])
     assert not process.returncode, words
@@ -117,7 +117,7 @@ def timed_run(*words: object) -> Row:
     return row | {"gigabytes beyond mapped files": own}
 
 
-def anonymous(process: int) -> float:
+def own_memory(process: int) -> float:
     """The memory of a process that is no page of a file, in GB; 0 at its end."""
     try:
         status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
