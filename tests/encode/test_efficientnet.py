@@ -11,10 +11,11 @@ from pairsift.errors import InputError
 
 
 @pytest.fixture(autouse=True)
-def one_core():
-    """Operations shared among cores are very slow while other programs run."""
+def one_core(monkeypatch):
+    """Operations shared among cores are very slow while other programs run; bfloat16 has its own test."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    monkeypatch.setattr("pairsift.encode.efficientnet.precision_on", lambda device: torch.float32)
     yield
     torch.set_num_threads(before)
 
@@ -38,6 +39,18 @@ def test_agrees_with_the_plain_network(name):
     assert got.shape == (5, 1280) == (5, encoder.dim)
     assert got.dtype == torch.float32
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5 * float(wanted.max()))
+
+
+@pytest.mark.parametrize("name", sorted(SIZES))
+def test_bfloat16_is_near_float32_and_has_its_own_key(monkeypatch, name):
+    exact = image_encoder(name)
+    monkeypatch.setattr("pairsift.encode.efficientnet.precision_on", lambda device: torch.bfloat16)
+    rounded = image_encoder(name)
+    batch = torch.stack([exact.prepare(image) for image in pictures(5)])
+    got, wanted = rounded.encode(batch), exact.encode(batch)
+    assert got.dtype == torch.float32
+    assert 0.99 < torch.cosine_similarity(got, wanted).min() < 0.99999
+    assert rounded.key() != exact.key()
 
 
 def test_regions_are_averages_over_a_grid():

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.nn.functional import adaptive_avg_pool2d
+from torch.nn.functional import adaptive_avg_pool2d, linear, pad
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from pairsift.encode.encoder import default_device, digest
+from pairsift.encode.flat import precision_on
 from pairsift.errors import InputError
 
 GRID = 6  # the regions form a GRID x GRID grid
@@ -33,7 +34,8 @@ class EfficientNetLite:
     """The last feature map of EfficientNet-lite, averaged over the whole image or over a grid of regions.
 
     Images are resized to a square (bicubic) without cropping, and scaled as (x - 127) / 128. Features are (n, 1280), or
-    (n, 36, 1280) with regions: adaptive averages on a 6x6 grid, row by row from the top left.
+    (n, 36, 1280) with regions: adaptive averages on a 6x6 grid, row by row from the top left. On a CPU that is fast at
+    it the network computes in bfloat16; features then have a cosine of at least 0.99 with those in float32.
 
     Args:
         name: `efficientnet-lite0` (224 pixels) or `efficientnet-lite2` (256 pixels).
@@ -52,15 +54,18 @@ class EfficientNetLite:
         self.size = SIZES[name]
         model = load_model(name)
         self.dim = int(model._conv_head.out_channels)
-        steps = f"{name} {self.kind} {GRID} square {self.size} bicubic (x-127)/128"
-        self._key = digest([steps], model.state_dict())
         self._device = default_device()
+        self._precision = precision_on(self._device)
+        steps = [f"{name} {self.kind} {GRID} square {self.size} bicubic (x-127)/128"]
+        steps += ["bfloat16"] if self._precision == torch.bfloat16 else []
+        self._key = digest(steps, model.state_dict())
         # cuDNN has no fast depthwise convolution of float32 in channels_last
         self._layout = torch.channels_last if self._device.type == "cpu" else torch.contiguous_format
-        self._model = fold(model).to(self._device, memory_format=self._layout)
+        folded = as_products(fold(model)) if self._device.type == "cpu" else fold(model)
+        self._model = folded.to(self._device, self._precision, memory_format=self._layout)
 
     def key(self) -> str:
-        """Return a hexadecimal digest over weights and preprocessing."""
+        """Return a hexadecimal digest over weights, preprocessing and precision."""
         return self._key
 
     def prepare(self, image: Image.Image) -> Tensor:
@@ -80,8 +85,8 @@ class EfficientNetLite:
     def _encode(self, batch: Tensor) -> Tensor:
         # (n, h, w, 3) viewed as (n, 3, h, w) is in the memory format channels_last already
         pixels = batch.to(self._device).permute(0, 3, 1, 2).to(torch.float32, memory_format=self._layout)
-        pixels = pixels.sub_(127.0).div_(128.0)
-        maps: Tensor = self._model.extract_features(pixels)
+        pixels = pixels.sub_(127.0).div_(128.0).to(self._precision)
+        maps: Tensor = self._model.extract_features(pixels).float()
         if self.kind == "vector":
             return maps.mean((2, 3)).cpu()
         return adaptive_avg_pool2d(maps, GRID).flatten(2).transpose(1, 2).cpu()
@@ -121,6 +126,36 @@ def fold(model: Any) -> Any:
             with contextlib.suppress(AttributeError):
                 part._swish.inplace = True
     return model
+
+
+def as_products(model: Any) -> Any:
+    """Turn the convolutions of a folded network into what a CPU is fast at, in place.
+
+    Convolutions of single pixels become matrix products; a convolution that is padded on two of its sides gets a row
+    and a column of zeros in its kernel, and is padded on all. The function stays the same except for rounding.
+    """
+    with torch.no_grad():
+        for part, name, _ in _foldable(model):
+            convolution = getattr(part, name)
+            if convolution.kernel_size == (1, 1):
+                setattr(part, name, PixelProduct(convolution))
+            elif padding := getattr(convolution.static_padding, "padding", None):
+                left, right, top, bottom = padding
+                convolution.weight = nn.Parameter(pad(convolution.weight, (right - left, 0, bottom - top, 0)))
+                convolution.padding, convolution.static_padding = (bottom, right), nn.Identity()
+    return model
+
+
+class PixelProduct(nn.Module):
+    """A convolution of single pixels as a product of matrices, (n, c, h, w) in channels_last -> (n, d, h, w)."""
+
+    def __init__(self, convolution: Any) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(convolution.weight.flatten(1)), convolution.bias
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Multiply the vector of each pixel."""
+        return linear(maps.permute(0, 2, 3, 1), self.weight, self.bias).permute(0, 3, 1, 2)
 
 
 def _foldable(model: Any) -> Iterator[tuple[Any, str, str]]:
