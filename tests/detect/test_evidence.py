@@ -7,7 +7,7 @@ import pytest
 import torch
 from detect_helpers import OPTIONS, OWN_REFERENCES, centred, naive_evidence, permuted, small, unit
 
-from pairsift.detect.evidence import contrast, neighbour_evidence, sibling_encoder
+from pairsift.detect.evidence import contrast, fit_neighbours, sibling_encoder
 from pairsift.detect.folds import Folds, make_folds
 
 
@@ -97,6 +97,12 @@ def test_small_folds_are_compared_with_pairs_of_all_folds():
     assert after.pairs[0] < before.pairs[0]
 
 
+def neighbour_evidence(folds, images, captions, options=OWN_REFERENCES, trust=None):
+    """The evidence by captions that images predict, and by images that captions predict."""
+    models = fit_neighbours(folds, images, captions, 0, options.neighbours, trust)
+    return [contrast(folds, model.encoder(images, captions), 0, options) for model in models]
+
+
 def naive_foretold(folds, queries, values, most=30, trust=None):
     """Unit means of the values of the nearest pairs of other folds, weighted by exp(5 cos) and how far believed."""
     out = []
@@ -121,7 +127,7 @@ def test_both_kinds_match_plain_loops(most, told):
     folds, images, captions = small(36, 1, 3)  # an image of one pair: no ties among the nearest
     folds, x, y = fewer(folds), centred(images), centred(captions)
     trust = np.random.default_rng(3).random((3, len(folds))) if told else None
-    by_images, by_captions = neighbour_evidence(folds, images, captions, 0, options, trust)
+    by_images, by_captions = neighbour_evidence(folds, images, captions, options, trust)
     for evidence, codes in (
         (by_images, (naive_foretold(folds, x, y, most, trust), y)),
         (by_captions, (x, naive_foretold(folds, y, x, most, trust))),
@@ -134,11 +140,11 @@ def test_both_kinds_match_plain_loops(most, told):
 def test_links_of_a_fold_do_not_move_what_its_images_foretell():
     folds, images, captions = small(60, 1, 3)
     x, y, folds = centred(images), centred(captions), fewer(folds, 0)
-    before, foretold = neighbour_evidence(folds, images, captions, 0, OWN_REFERENCES)[0], naive_foretold(folds, x, y)
+    before, foretold = neighbour_evidence(folds, images, captions)[0], naive_foretold(folds, x, y)
     for members in folds.members():
         exchanged, moved = captions.copy(), y.copy()
         exchanged[members], moved[members] = captions[np.roll(members, 1)], y[np.roll(members, 1)]
-        after = neighbour_evidence(folds, images, exchanged, 0, OWN_REFERENCES)[0]
+        after = neighbour_evidence(folds, images, exchanged)[0]
         own = np.isin(np.arange(len(folds)), members)[:, None]
         expected, _ = naive_evidence(folds, (np.where(own, foretold, x @ np.ones((7, 5))), moved))
         assert after.pairs[members] == pytest.approx(expected[members], abs=1e-4)
@@ -147,9 +153,9 @@ def test_links_of_a_fold_do_not_move_what_its_images_foretell():
 
 def test_few_keys_are_drawn_once_for_each_fold():
     folds, images, captions = small(40, 1, 2)
-    whole = neighbour_evidence(folds, images, captions, 0, OWN_REFERENCES)[0]
+    whole = neighbour_evidence(folds, images, captions)[0]
     options = OWN_REFERENCES.changed({"neighbours": {"max_keys": 6}})
-    part = neighbour_evidence(folds, images, captions, 0, options)[0]
+    part = neighbour_evidence(folds, images, captions, options)[0]
     keys = [
         np.random.default_rng((0, 10, fold)).permutation(np.flatnonzero(folds.fold != fold))[:6] for fold in range(2)
     ]
@@ -163,8 +169,8 @@ def test_few_keys_are_drawn_once_for_each_fold():
 def test_order_and_scale_do_not_matter():
     folds, images, captions = small(40, 1, 3)
     order = np.random.default_rng(4).permutation(len(folds))
-    again = neighbour_evidence(permuted(folds, order), 5 * images[order] + 3, captions[order] / 4, 0, OWN_REFERENCES)
-    for evidence, other in zip(neighbour_evidence(folds, images, captions, 0, OWN_REFERENCES), again, strict=True):
+    again = neighbour_evidence(permuted(folds, order), 5 * images[order] + 3, captions[order] / 4)
+    for evidence, other in zip(neighbour_evidence(folds, images, captions), again, strict=True):
         assert other.pairs == pytest.approx(evidence.pairs[order], abs=1e-3)
         assert other.decoys == pytest.approx(evidence.decoys, abs=1e-3)
 

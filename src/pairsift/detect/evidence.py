@@ -217,32 +217,6 @@ def _same_group(groups: Ints, reference_groups: Ints) -> tuple[Ints, Ints]:
     return rows, order[np.repeat(first, size) + within]
 
 
-def neighbour_evidence(
-    folds: Folds, images: Floats, captions: Floats, seed: int, options: DetectOptions, trust: Reals | None = None
-) -> tuple[Evidence, Evidence]:
-    """Return the evidence of pairs by predictions from the nearest pairs of other folds.
-
-    The captions of the 30 nearest images, weighted by exp(5 cos), predict the caption of an image; the images of the
-    30 nearest captions predict the image of a caption. Cosines are between centred features. Pairs are also weighted by
-    the trust in them.
-
-    Args:
-        folds: The pairs, their folds and the decoys.
-        images: Features of each pair's image, (n, d).
-        captions: Features of each pair's caption, (n, e).
-        seed: Seed of the references and of the keys.
-        options: The neighbours and the references.
-        trust: Trust in each pair by models that did not see each of the folds, [0, 1], (folds, n); None for 1. A pair
-            with a trust of 0 is no neighbour.
-
-    Returns:
-        The evidence by predicted captions, and by predicted images.
-    """
-    models = fit_neighbours(folds, images, captions, seed, options.neighbours, trust)
-    by_images, by_captions = (contrast(folds, model.encoder(images, captions), seed, options) for model in models)
-    return by_images, by_captions
-
-
 @dataclass(frozen=True)
 class Keys:
     """The pairs of other folds among which the neighbours of a fold's pairs are sought.
@@ -290,7 +264,24 @@ class Neighbours:
 def fit_neighbours(
     folds: Folds, images: Floats, captions: Floats, seed: int, options: NeighbourOptions, trust: Reals | None = None
 ) -> tuple[Neighbours, Neighbours]:
-    """Draw the keys of each fold for predictions by images and by captions; see `neighbour_evidence`."""
+    """Draw the pairs by which captions and images are predicted.
+
+    The captions of the 30 nearest images, weighted by exp(5 cos), predict the caption of an image; the images of the
+    30 nearest captions predict the image of a caption. Cosines are between centred features. Pairs are also weighted by
+    the trust in them.
+
+    Args:
+        folds: The pairs, their folds and the decoys.
+        images: Features of each pair's image, (n, d).
+        captions: Features of each pair's caption, (n, e).
+        seed: Seed of the keys.
+        options: The neighbours.
+        trust: Trust in each pair by models that did not see each of the folds, [0, 1], (folds, n); None for 1. A pair
+            with a trust of 0 is no neighbour.
+
+    Returns:
+        The predictions of captions by images, and of images by captions.
+    """
     means = images.mean(0), captions.mean(0)
     x, y = centred_rows(images, means[0]), centred_rows(captions, means[1])
     weights = torch.ones(1, len(folds)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
