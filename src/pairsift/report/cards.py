@@ -76,7 +76,7 @@ def cards(findings: Findings, rows: Ints, side: int = SIDE) -> list[Markup]:
     pictures = thumbnails(findings, rows, side)
     return [
         Markup(render("card.html", **_card(findings, row), picture=picture, longest=LONGEST))
-        for row, picture in zip(findings.table.take(rows).to_pylist(), pictures, strict=True)
+        for row, picture in zip(findings.rows(rows), pictures, strict=True)
     ]
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pairsift.arrays import Reals
+from pairsift.arrays import Ints, Reals
 from pairsift.pairs.pairs import Pairs
 from pairsift.report.html import Tree
 
@@ -62,6 +62,10 @@ class Findings:
             return None
         truth: NDArray[np.bool_] = self.table["truly_mismatched"].to_numpy().astype(np.bool_)
         return truth
+
+    def rows(self, places: Ints) -> list[dict[str, Any]]:
+        """Return these rows of the table, (n,); of a mapped table, nothing else is read."""
+        return [row for place in places.tolist() for row in self.table.slice(place, 1).to_pylist()]
 
     def in_splits(self, *splits: str) -> NDArray[np.bool_]:
         """Return whether each row is in one of these splits, (n,)."""

@@ -45,10 +45,10 @@ from pairsift.runs.skipped import skipped_line, write_skipped
 from pairsift.sharding.engines import Engine, write_parts
 from pairsift.sharding.judging import JUDGE, Judging, Plan
 from pairsift.sharding.parts import Share
-from pairsift.sharding.tables import JudgedTables
+from pairsift.sharding.tables import JudgedTables, mapped_table
 from pairsift.sharding.vectors import VectorFiles
 from pairsift.suggest.table import SUGGESTIONS_FILE
-from pairsift.table import SUSPECTS_FILE, read_pairs
+from pairsift.table import SUSPECTS_FILE
 from pairsift.train.checkpoint import write_tensors
 
 
@@ -206,8 +206,8 @@ def finish(config: Config, judging: Judging, seconds: Mapping[str, float] | None
     tables.write_pairs(folder / PAIRS_FILE)
     metrics = _metrics(config, pairs, result)
     metrics["seconds"] = {**(seconds or {}), "finish": round(time.monotonic() - started, 1)}
-    report = read_pairs(folder)
-    write_report(folder / REPORT, pairs, report, {**metrics, "encoders": _encoders(config)}, [], config.tree())
+    with mapped_table(folder / PAIRS_FILE, folder / SHARDS) as table:
+        write_report(folder / REPORT, pairs, table, {**metrics, "encoders": _encoders(config)}, [], config.tree())
     remove_parts(folder / SHARDS)  # of killed workers
     write_json(folder / METRICS, metrics)  # last: with it, the run is finished
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
@@ -165,6 +166,29 @@ class JudgedTables:
                 "caption_duplicates": nothing,
             }
         )
+
+
+@contextmanager
+def mapped_table(path: Path, folder: Path) -> Iterator[pa.Table]:
+    """Give a Parquet file's table in a mapped copy, which takes no memory.
+
+    Args:
+        path: The file.
+        folder: The folder of the copy.
+
+    Raises:
+        WriteError: The copy cannot be written.
+    """
+    copy = folder / f"{path.stem}.arrow"
+    try:
+        with writing(copy), replacing(copy) as part, pq.ParquetFile(path) as file:
+            with pa.ipc.new_file(part, file.schema_arrow) as writer:
+                for batch in file.iter_batches(ROWS):
+                    writer.write_batch(batch)
+        with pa.memory_map(str(copy)) as mapped:
+            yield pa.ipc.open_file(mapped).read_all()
+    finally:
+        copy.unlink(missing_ok=True)
 
 
 def _blocks(rows: Ints) -> Iterator[Ints]:
