@@ -33,12 +33,23 @@ def equal_numbers(items: Iterable[Hashable]) -> Ints:
 
     Items are told apart by hashes of 64 bits, so that millions need no memory for themselves.
     """
-    return first_numbers(np.fromiter(map(hash, items), np.int64))
+    return first_numbers(hashes(items))
+
+
+def hashes(items: Iterable[Hashable]) -> Ints:
+    """Return a hash of 64 bits for each item, (n,)."""
+    return np.fromiter(map(hash, items), np.int64)
 
 
 def first_numbers(values: Array) -> Ints:
     """Return a number for each value, from 0 in the order in which they first appear, the same for equal ones, (n,)."""
-    first, place = np.unique(values, return_index=True, return_inverse=True)[1:]
-    number = np.empty(len(first), np.int64)
-    number[np.argsort(first)] = np.arange(len(first))
-    return np.asarray(number[place.reshape(-1)])
+    order = np.argsort(values, kind="stable")
+    differs = np.ones(len(values), np.bool_)
+    ascending = values[order]
+    differs[1:] = ascending[1:] != ascending[:-1]
+    begins = np.zeros(len(values), np.bool_)
+    begins[order[differs]] = True
+    number = (np.cumsum(begins) - 1)[order[differs]]
+    numbers = np.empty(len(values), np.int64)
+    numbers[order] = np.repeat(number, np.diff(np.append(np.flatnonzero(differs), len(values))))
+    return numbers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 from sklearn.base import BaseEstimator
 
-from pairsift.arrays import Array, Bools, Floats, Ints, Reals, equal_numbers
+from pairsift.arrays import Array, Bools, Floats, Ints, Reals, equal_numbers, hashes
 from pairsift.detect import DetectOptions, Judgement, shards
 from pairsift.detect.caveats import Caveat, judgement_caveats
 from pairsift.detect.folds import pair_counts
@@ -23,7 +23,7 @@ from pairsift.encode.lazy_rows import LazyRows
 from pairsift.errors import InputError
 from pairsift.match.two_tower import LINEAR, TwoTower
 from pairsift.retrieve.gallery import Gallery
-from pairsift.suggest.duplicates import vague_captions, word_numbers
+from pairsift.suggest.duplicates import vague_captions, word_numbers, words_of
 from pairsift.suggest.suggest import GalleryPairs, suggest
 from pairsift.vector_judge import VectorJudge
 from pairsift.vector_pairs import VectorPairs, mask_of, whole
@@ -146,7 +146,7 @@ class JudgedVectors:
         learned: The pairs that it learned from, with whole images, ascending, (k,).
         rest: The other pairs, by whole images, (n - k,).
         judge: The judge.
-        evidence: What it finds of the other pairs, in the order of `rest`.
+        evidence: What it finds of the other pairs, in the order of `rest`; it is gone through once for each judgement.
     """
 
     pairs: VectorPairs
@@ -154,7 +154,7 @@ class JudgedVectors:
     learned: Ints
     rest: Ints
     judge: VectorJudge
-    evidence: Sequence[PairEvidence]
+    evidence: Iterable[PairEvidence]
 
     @staticmethod
     def of(pairs: VectorPairs, seed: int) -> JudgedVectors:
@@ -166,9 +166,7 @@ class JudgedVectors:
 
     def judgement(self) -> Judgement:
         """Return the judgement about the pairs in their order."""
-        order = np.argsort(np.concatenate([self.learned, self.rest]), kind="stable")
-        judgement = self.judge.judge.judgement(self.evidence)
-        return judgement.subset(order) if len(self.rest) else judgement
+        return self.judge.judge.judgement(self.evidence, np.concatenate([self.learned, self.rest]))
 
     def judgement_of(self, new: VectorPairs) -> Judgement:
         """Return the judgement about new pairs, beside these.
@@ -184,15 +182,16 @@ class JudgedVectors:
             return self.judgement_beside(parts, order)
         return judgement.subset(np.arange(known, known + len(new)))
 
-    def judgement_beside(self, evidence: Sequence[PairEvidence], rows: Ints) -> Judgement:
+    def judgement_beside(self, evidence: Iterable[PairEvidence], rows: Ints) -> Judgement:
         """Return the judgement about new pairs beside these by their evidence, in their order.
 
         Args:
             evidence: The evidence of the new pairs, shard by shard.
             rows: The new pair that each piece of evidence is about, (m,).
         """
-        place = len(self.pairs) + np.argsort(rows, kind="stable")
-        return self.judge.judge.judgement([*self.evidence, *evidence]).subset(place)
+        known, pieces = len(self.pairs), chain(self.evidence, evidence)
+        judgement = self.judge.judge.judgement(pieces, np.concatenate([self.learned, self.rest, known + rows]))
+        return judgement.subset(np.arange(known, known + len(rows)))
 
 
 class Mismatches:
@@ -323,8 +322,8 @@ class Mismatches:
             words = chain(before.pairs.caption_keys(), words)
             flagged = np.concatenate([before.is_mismatch, flagged])
             group = np.concatenate([before.judgement.group, group])
-        numbers = equal_numbers(words) if pairs.texts is None else word_numbers(words)
-        return vague_captions(numbers, group, flagged)[-len(self) :]
+        keys = hashes(words if pairs.texts is None else words_of(words))
+        return vague_captions(keys, group, flagged)[-len(self) :]
 
     @cached_property
     def _worst(self) -> Ints:

@@ -13,7 +13,7 @@ import pyarrow.compute
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from pairsift.arrays import Ints
+from pairsift.arrays import Array, Ints
 from pairsift.errors import InputError, writing
 from pairsift.files import read_parquet, replacing, write_parquet
 from pairsift.pairs.pairs import Pairs
@@ -225,9 +225,7 @@ def detection(table: pa.Table) -> dict[str, float | int | None]:
     return scores
 
 
-def detector_scores(
-    table: pa.Table, detectors: Mapping[str, NDArray[np.float64]], ids: Ints
-) -> dict[str, dict[str, float]]:
+def detector_scores(table: pa.Table, detectors: Mapping[str, Array], ids: Ints) -> dict[str, dict[str, float]]:
     """Measure each detector alone, over the rows of split `train`.
 
     Args:

@@ -86,6 +86,18 @@ def test_evidence_does_not_depend_on_the_pairs_that_are_asked_beside(siblings):
     assert len(np.unique(in_parts.group)) == len(np.unique(judged.group)) == 150 + 90
 
 
+def test_pairs_have_the_places_that_are_given(siblings):
+    judge, pairs, _ = siblings
+    new, _ = drawn(90, 3, seed=2)
+    parts = [judge.evidence(part(new, images)) for images in np.array_split(np.arange(90), 4)]
+    behind = judge.judgement(parts)
+    places = np.random.default_rng(3).permutation(len(pairs) + len(new))
+    placed = judge.judgement(iter(parts), places)
+    assert (placed.probability[places] == behind.probability).all() and placed.low == behind.low
+    assert (placed.fold[places] == behind.fold).all() and (placed.group[places] == behind.group).all()
+    assert all((placed.detectors[name][places] == values).all() for name, values in behind.detectors.items())
+
+
 def test_siblings_with_a_placeholder_count_alike_in_every_part():
     pairs, _ = drawn(300, 3, 0.1, seed=10, vague=0.2)
     judge, new = PairJudge.fit(pairs, 0, LIGHT), drawn(60, 3, 0.1, seed=11, vague=0.2)[0]

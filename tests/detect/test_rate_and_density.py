@@ -135,6 +135,25 @@ def test_the_free_density_is_isotonic_regression_less_the_mismatches():
     assert (np.diff(found[np.argsort(evidence.pairs)]) >= -1e-12).all()
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_many_pairs_are_calibrated_by_parts_as_few_are(monkeypatch, tied):
+    """Counts stay the same, and steps of several neighbours move a posterior by little."""
+    evidence, group, _ = drawn_evidence([0.3, 0.6], 4000, seed=5)
+    if tied:
+        evidence = Evidence(np.round(evidence.pairs, 2), np.round(evidence.decoys, 2))
+    found = calibrate(evidence, group, 0, 4, CALIBRATION)
+    monkeypatch.setattr("pairsift.detect.calibration.ROWS", 1024)
+    by_parts = calibrate(evidence, group, 0, 4, CALIBRATION)
+    assert (by_parts.rates == found.rates).all() and (by_parts.low == found.low).all()
+    steps = len(by_parts.density.values)
+    assert steps <= 1024 < len(found.density.values)
+    moved = np.abs(by_parts.probability - found.probability)
+    assert moved.mean() < 2e-3 and np.quantile(moved, 0.99) < 0.03
+    for number in (0, 1):
+        ascending = np.argsort(evidence.pairs[group == number])
+        assert (np.diff(by_parts.probability[group == number][ascending]) >= -1e-12).all()
+
+
 def test_each_quantile_stands_for_an_interval_of_the_density():
     shape = np.array([5.0, 0.3, 0.2, 3.0])
     u = (np.arange(11) + 0.5) / 11  # all that 10 decoys allow

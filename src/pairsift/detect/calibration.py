@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize
 from scipy.special import beta, expit, logit
 from sklearn.isotonic import isotonic_regression
@@ -18,6 +21,7 @@ from pairsift.detect.options import CalibrationOptions
 EDGES = np.concatenate([np.arange(394) / 400, 1 - 0.015 * 2.0 ** -(np.arange(37) / 4), [1.0]])
 BIN_WIDTHS = np.diff(EDGES)
 BINS = len(BIN_WIDTHS)
+Groups = NDArray[np.signedinteger[Any]]  # the number of each pair's group
 LOG_EDGES = np.log(EDGES[1:-1])
 # Bounds of the parameters of `misfit`, and what the search starts from: several, since there are local optima.
 BOUNDS = ((-8.0, 8.0), (0.0, 8.0), (-6.0, 6.0), (0.0, 1.0), (0.0, 8.0))
@@ -32,6 +36,7 @@ STARTS = (
 # Two of them found 97% of the greatest likelihoods of 400 calibrations, which is enough where no interval is wanted.
 FEW_STARTS = (STARTS[0], STARTS[4])
 
+ROWS = 1 << 20  # pairs whose probabilities are computed at once; of more, neighbours are one step of the regression
 STEP = 20  # number of bins from one quantile to the next at which the largest possible rate is sought
 NO_RATE = 1e-9  # share of mismatched pairs with which a shape is fitted as if there were none
 # A 90% interval: the drop of the log-likelihood at its ends, and the number of standard errors that 5% exceed.
@@ -175,8 +180,8 @@ class Density:
     Attributes:
         decoys: Evidence of the decoys, ascending, (m,).
         shape: a, b, s and c of the density of u for matching pairs, (4,).
-        values: Evidence of the pairs and decoys of the isotonic regression, ascending, (k,).
-        share_of_pairs: The regression at these values: the share of pairs among as many pairs and decoys, (k,).
+        values: Evidence at which the steps of the isotonic regression begin, ascending, (k,).
+        share_of_pairs: The regression from these values on: the share of pairs among as many pairs and decoys, (k,).
         rate: Mean rate of the pairs of the regression.
         rates: Rate of each group of pairs for the posterior, (0, 1], (groups,).
         isotonic_weight: Weight of the isotonic posterior beside the parametric one.
@@ -191,21 +196,24 @@ class Density:
     isotonic_weight: float
 
     @staticmethod
-    def fit(evidence: Evidence, shape: Reals, rates: Reals, group: Ints, options: CalibrationOptions) -> Density:
+    def fit(evidence: Evidence, shape: Reals, rates: Reals, group: Groups, options: CalibrationOptions) -> Density:
         """Fit the isotonic regression of pairs against decoys, beside a known shape and known rates of groups."""
-        pairs, decoys = len(evidence.pairs), len(evidence.decoys)
-        values = np.concatenate([evidence.pairs, evidence.decoys])
-        order = np.argsort(values, kind="stable")
-        label = np.concatenate([np.ones(pairs), np.zeros(decoys)])
-        weight = np.concatenate([np.full(pairs, 1 / max(1, pairs)), np.full(decoys, 1 / max(1, decoys))])
-        fitted = isotonic_regression(label[order], sample_weight=weight[order])
+        pairs, decoys = len(evidence.pairs), np.sort(evidence.decoys)
+        values, fitted = _share_of_pairs(evidence.pairs, decoys)
         share = pairs / (pairs + options.equal_weight_pairs)
-        rate = float(rates[group].mean()) if pairs else 0.0
+        rate = float(np.bincount(group, minlength=len(rates)) @ rates / pairs) if pairs else 0.0
         believed = np.maximum(rates, options.min_mismatches / max(1, pairs))
-        return Density(np.sort(evidence.decoys), shape, values[order], fitted, rate, believed, share)
+        return Density(decoys, shape, values, fitted, rate, believed, share)
 
-    def probability(self, evidence: Reals, group: Ints) -> Reals:
+    def probability(self, evidence: Reals, group: Groups) -> Reals:
         """Return the match probability of pairs, (n,), by their evidence and their groups, (n,) each."""
+        found = np.empty(len(evidence))
+        for rows in _blocks(len(evidence)):
+            found[rows] = self._posterior(evidence[rows], group[rows])
+        return found
+
+    def _posterior(self, evidence: Reals, group: Groups) -> Reals:
+        """Return the mean of the two posteriors, (n,)."""
         rate = self.rates[np.minimum(group, len(self.rates) - 1)]
         isotonic = _posterior(self._isotonic_ratio(evidence), rate)
         u = quantile_among(evidence, self.decoys)
@@ -221,6 +229,34 @@ class Density:
         fitted = self.share_of_pairs[np.maximum(place, 0)]
         ratio = fitted / np.maximum(1 - fitted, 1e-6)
         return np.asarray(np.maximum(ratio - self.rate, 0) / max(1 - self.rate, 1e-6))
+
+
+def _share_of_pairs(pairs: Reals, decoys: Reals) -> tuple[Reals, Reals]:
+    """Return the isotonic regression of pairs against decoys, both of one weight in all.
+
+    Each pair and each decoy is a step of its own; of more than `ROWS` pairs, several neighbours with the decoys among
+    them are one, so that there are at most as many.
+
+    Args:
+        pairs: Evidence of the pairs, (n,).
+        decoys: Evidence of the decoys, ascending, (m,).
+
+    Returns:
+        The values, ascending, and the share of pairs among as many pairs and decoys from each value on, (k,) each.
+    """
+    of_pair, of_decoy = 1 / max(1, len(pairs)), 1 / max(1, len(decoys))
+    if len(pairs) <= ROWS:
+        values = np.concatenate([pairs, decoys])
+        order = np.argsort(values, kind="stable")
+        weight = np.concatenate([np.full(len(pairs), of_pair), np.full(len(decoys), of_decoy)])[order]
+        label = (order < len(pairs)).astype(np.float64)
+        return values[order], isotonic_regression(label, sample_weight=weight)
+    ascending = np.sort(pairs)
+    values = np.unique(ascending[:: -(-len(pairs) // ROWS)])
+    values[0] = min(values[0], decoys[0])
+    both = [np.diff(np.searchsorted(side, values), append=len(side)) for side in (ascending, decoys)]
+    weights = [counts * each for counts, each in zip(both, (of_pair, of_decoy), strict=True)]
+    return values, isotonic_regression(weights[0] / sum(weights), sample_weight=sum(weights))
 
 
 @dataclass(frozen=True)
@@ -244,19 +280,21 @@ class Calibration:
     auroc: float
     density: Density | None = None
 
-    def of_pairs(self, evidence: Reals, group: Ints) -> Reals:
+    def of_pairs(self, evidence: Reals, group: Groups) -> Reals:
         """Return the match probability of other pairs without placeholders by their evidence and groups, (n,) each."""
         return np.ones(len(evidence)) if self.density is None else self.density.probability(evidence, group)
 
 
 def likeliest_shape(evidence: Evidence, options: CalibrationOptions, few: bool = False) -> Reals | None:
     """Return the shape that `calibrate` fits to all pairs, (4,); None without decoys or with equal evidence of all."""
-    return fit_shape(bin_counts(decoy_quantile(evidence)), options, few=few) if _informative(evidence) else None
+    if not _informative(evidence):
+        return None
+    return fit_shape(_counts(evidence, np.zeros(len(evidence.pairs), np.int8)).sum(0), options, few=few)
 
 
 def calibrate(
     evidence: Evidence,
-    group: Ints,
+    group: Groups,
     seed: int,
     resamples: int,
     options: CalibrationOptions,
@@ -298,18 +336,17 @@ def calibrate(
     groups = int(group.max(initial=0)) + 1
     if not _informative(evidence):
         return Calibration(np.zeros(groups), np.zeros(groups), np.ones(groups), np.ones(len(group)), 0.5)
-    u = decoy_quantile(evidence)
-    counts = _counts(u, group)
+    counts = _counts(evidence, group)
     shape = fit_shape(counts.sum(0), options) if shape is None else shape
     rates = np.array([_rate(count, shape, options) for count in counts])
     low, high = _interval(counts, shape, rates, np.random.default_rng((seed, 11)), resamples, options)
-    if rates[group].sum() < 1:
+    if counts.sum(1) @ rates < 1:
         shape = fit_shape(counts.sum(0), options, rate=NO_RATE, few=not resamples)
     density = Density.fit(evidence, shape, rates, group, options)
     return Calibration(rates, low, high, density.probability(evidence.pairs, group), expected_auroc(shape), density)
 
 
-def rates_differ(evidence: Evidence, group: Ints, options: CalibrationOptions, shape: Reals | None = None) -> bool:
+def rates_differ(evidence: Evidence, group: Groups, options: CalibrationOptions, shape: Reals | None = None) -> bool:
     """Return whether two groups have different rates.
 
     Rates differ where two of them fit the groups exp(2.7) times better than one, with one shape. This is twice the drop
@@ -323,7 +360,7 @@ def rates_differ(evidence: Evidence, group: Ints, options: CalibrationOptions, s
     """
     if not _informative(evidence):
         return False
-    counts = _counts(decoy_quantile(evidence), group)
+    counts = _counts(evidence, group)
     mass = bin_probabilities(fit_shape(counts.sum(0), options) if shape is None else shape)
 
     def fit(counts: Ints) -> float:
@@ -443,10 +480,20 @@ def _informative(evidence: Evidence) -> bool:
     return bool(len(evidence.decoys) and np.ptp(evidence.decoys) > 0)
 
 
-def _counts(u: Reals, group: Ints) -> Ints:
-    """Return the number of pairs in each bin of u, by group, (groups, bins)."""
-    groups = int(group.max(initial=0)) + 1
-    return np.stack([bin_counts(u[group == number]) for number in range(groups)])
+def _blocks(count: int) -> Iterator[slice]:
+    """Yield parts of so many pairs, which are computed one after the other to save memory."""
+    for start in range(0, count, ROWS):
+        yield slice(start, start + ROWS)
+
+
+def _counts(evidence: Evidence, group: Groups) -> Ints:
+    """Return the number of pairs in each bin of their quantiles of decoys, by group, (groups, bins)."""
+    counts, decoys = np.zeros((int(group.max(initial=0)) + 1, BINS), np.int64), np.sort(evidence.decoys)
+    for rows in _blocks(len(group)):
+        u = quantile_among(evidence.pairs[rows], decoys)
+        for number, count in enumerate(counts):
+            count += bin_counts(u[group[rows] == number])
+    return counts
 
 
 def _rate(counts: Ints, shape: Reals, options: CalibrationOptions) -> float:
@@ -504,7 +551,7 @@ def calibrate_sides(
             rates, low, high = (np.repeat(ends, 2) for ends in (calibration.rates, calibration.low, calibration.high))
             calibration, separate = replace(calibration, rates=rates, low=low, high=high), 1
         return with_placeholders(calibration, evidence.placeholder, in_train.astype(np.int64) * separate), separate
-    group, shape = in_train.astype(np.int64), likeliest_shape(evidence, options, not resamples)
+    group, shape = in_train.astype(np.int8), likeliest_shape(evidence, options, not resamples)
     enough = min(in_train.sum(), (~in_train).sum()) >= options.min_pairs_of_side
     separate = int(enough and rates_differ(evidence, group, options, shape))
     return calibrate(evidence, group * separate, seed, resamples, options, shape), separate
@@ -520,7 +567,7 @@ def _shares_differ(apart: Bools, in_train: Bools, options: CalibrationOptions) -
     return bool(abs(shares[0] - shares[1]) > options.side_errors * error)
 
 
-def with_placeholders(calibration: Calibration, placeholder: Ints, group: Ints) -> Calibration:
+def with_placeholders(calibration: Calibration, placeholder: Ints, group: Groups) -> Calibration:
     """Return the calibration of all pairs, where pairs of a placeholder of n pairs have the probability 1 / (n + 2).
 
     This is the rule of succession for a set where no pair has been seen to match. A group's rate, and the ends of

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from pairsift.arrays import Bools, Ints, Reals
+from pairsift.arrays import Array, Bools, Floats, Ints, Reals
 from pairsift.detect.calibration import Calibration, calibrate_sides, decoy_quantile
 from pairsift.detect.combination import combine, combine_with_siblings
 from pairsift.detect.evidence import Evidence, PairEncoder, contrast
@@ -71,7 +71,7 @@ class Judgement:
     auroc: float
     fold: Ints
     rate_outside_train: float | None = None
-    detectors: Mapping[str, Reals] = field(default_factory=dict)
+    detectors: Mapping[str, Reals | Floats] = field(default_factory=dict)
     group: Ints | None = None
     near_auroc: float | None = None
     below_near: float = 0.0
@@ -235,21 +235,22 @@ def mean_judgement(judgements: Sequence[Judgement], verified: Bools, group: Ints
     names = dict.fromkeys(name for one in judgements for name in one.detectors)
     return replace(
         judgements[0],
-        probability=with_verified(np.mean([one.probability for one in judgements], axis=0), verified),
+        probability=with_verified(_mean([one.probability for one in judgements]), verified),
         rate=mean("rate"),
         low=mean("low"),
         high=mean("high"),
         auroc=mean("auroc"),
         rate_outside_train=float(np.mean(other_rates)) if len(other_rates) == len(judgements) else None,
-        detectors={
-            name: np.mean([one.detectors[name] for one in judgements if name in one.detectors], axis=0)
-            for name in names
-        },
+        detectors={name: _mean([one.detectors[name] for one in judgements if name in one.detectors]) for name in names},
         group=group,
         near_auroc=float(np.mean(near)) if near else None,
         below_near=mean("below_near"),
         counts_near=None,
     )
+
+
+def _mean(values: Sequence[Array]) -> Array:
+    return values[0] if len(values) == 1 else np.asarray(np.mean(values, axis=0))
 
 
 def trust_without_folds(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -49,6 +49,23 @@ class PairEvidence:
     group: Ints
     in_train: Bools
     verified: Bools
+
+    def room_for(self, count: int) -> PairEvidence:
+        """Return evidence of the same kinds for so many pairs, which is not set yet."""
+
+        def room(values: Array) -> Array:
+            return np.empty((*values.shape[:-1], count if values.shape[-1] else 0), values.dtype)
+
+        arrays = {field.name: room(getattr(self, field.name)) for field in fields(self) if field.name != "detectors"}
+        return PairEvidence(**arrays, detectors={name: room(values) for name, values in self.detectors.items()})
+
+    def put(self, places: Ints, part: PairEvidence) -> None:
+        """Set the evidence of the pairs at these places, (m,)."""
+        for field in fields(self):
+            if field.name != "detectors" and getattr(self, field.name).shape[-1]:
+                getattr(self, field.name)[..., places] = getattr(part, field.name)
+        for name, values in self.detectors.items():
+            values[places] = part.detectors[name]
 
 
 @dataclass(frozen=True)
@@ -180,48 +197,54 @@ class PairJudge:
             pairs.aligned_sides(),
         )
 
-    def judgement(self, others: Sequence[PairEvidence] = ()) -> Judgement:
-        """Return the judgement about the learned pairs, followed by others.
+    def judgement(self, others: Iterable[PairEvidence] = (), places: Ints | None = None) -> Judgement:
+        """Return the judgement about the learned pairs and others.
 
         Rates and match probabilities are those of all these pairs together.
 
         Args:
-            others: The evidence of the other pairs.
+            others: The evidence of the other pairs. One piece at a time is in memory.
+            places: Place of each pair in the judgement, of the learned ones and then of the others, (n,); by default,
+                the others follow the learned ones.
         """
         pairs = self.learned
         learned = mean_judgement(self.judgements, pairs.verified, pairs.group_of)
-        if not others:
+        if places is None:
+            others = list(others)
+            places = np.arange(len(pairs.group_of) + sum(len(one.fold) for one in others))
+        if len(places) == len(pairs.group_of):
             return learned
-
-        def joined(own: Array, of_others: Iterable[Array]) -> Array:
-            return np.concatenate([own, *of_others])
-
-        in_train = joined(pairs.in_train, (one.in_train for one in others))
+        whole = self._joined(learned, others, places)
         judgements = []
         for row, (folding, division) in enumerate(zip(self.foldings, self.divisions, strict=True)):
-            own = division.evidence
-            evidence = replace(
-                own,
-                pairs=joined(own.pairs, (one.combined[row] for one in others)),
-                placeholder=joined(own.placeholder, (one.placeholder[row] for one in others)),
-            )
+            evidence = replace(division.evidence, pairs=whole.combined[row], placeholder=whole.placeholder[row])
             options = self.options.calibration
-            calibration, group = calibrate_sides(evidence, in_train, folding.seed, folding.resamples, options)
-            fold = joined(folding.fold, (one.fold for one in others))
-            judgement = judgement_of(calibration, group, fold, {}, self.options.verdicts)
+            calibration, group = calibrate_sides(evidence, whole.in_train, folding.seed, folding.resamples, options)
+            judgement = judgement_of(calibration, group, whole.fold, {}, self.options.verdicts)
             near = self.judgements[row].near_auroc
             judgements.append(replace(judgement, near_auroc=near, placeholder=evidence.placeholder))
-        verified = joined(pairs.verified, (one.verified for one in others))
-        detectors = {
-            name: joined(values, (one.detectors[name] for one in others)) for name, values in learned.detectors.items()
-        }
-        return replace(mean_judgement(judgements, verified, self._groups(others)), detectors=detectors)
+        return replace(mean_judgement(judgements, whole.verified, whole.group), detectors=whole.detectors)
 
-    def _groups(self, others: Sequence[PairEvidence]) -> Ints:
-        """Return the group of near-duplicate images of the learned pairs, followed by others, (n,)."""
-        groups, learned = [self.learned.group_of], int(self.learned.group_of.max()) + 1
-        after = learned
+    def _joined(self, learned: Judgement, others: Iterable[PairEvidence], places: Ints) -> PairEvidence:
+        """Return the evidence of the learned pairs and of others at their places."""
+        pairs, count = self.learned, len(self.learned.group_of)
+        placeholder = np.stack([division.evidence.placeholder for division in self.divisions])
+        own = PairEvidence(
+            np.stack([division.evidence.pairs for division in self.divisions]),
+            placeholder if placeholder.max(initial=-1) >= 0 else placeholder[:, :0],
+            {name: values.astype(np.float32) for name, values in learned.detectors.items()},
+            learned.fold,
+            pairs.group_of,
+            pairs.in_train,
+            pairs.verified,
+        )
+        whole, start, known = own.room_for(len(places)), count, int(pairs.group_of.max()) + 1
+        whole.put(places[:count], own)
+        after = known
         for one in others:
-            groups.append(np.where(one.group < learned, one.group, one.group + after - learned))
-            after = max(after, int(groups[-1].max(initial=0)) + 1)
-        return np.concatenate(groups)
+            here = places[start : start + len(one.fold)]
+            whole.put(here, one)
+            whole.group[here] += np.where(one.group < known, 0, after - known)
+            after = max(after, int(whole.group[here].max(initial=0)) + 1)
+            start += len(here)
+        return whole

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from pairsift.arrays import Ints, first_numbers
-from pairsift.detect.folds import pair_counts
 
 LEARNED = 50_000  # most pairs that a judge learns from, and about as many are in a shard
 LARGE_IMAGE = 500  # an image with more pairs is not kept together
@@ -24,10 +23,11 @@ def learned_rows(image_of: Ints, seed: int) -> tuple[Ints, Ints]:
     """
     if len(image_of) <= LEARNED:
         return np.arange(len(image_of)), np.zeros(0, np.int64)
-    # The pairs of an image that has many are drawn one by one.
-    unit = np.where(pair_counts(image_of) > LARGE_IMAGE, len(image_of) + np.arange(len(image_of)), image_of)
-    unit = first_numbers(unit)
-    size = np.bincount(unit)
+    unit, size = image_of, np.bincount(image_of)
+    if size.max() > LARGE_IMAGE:  # its pairs are drawn one by one
+        unit = np.where(size[image_of] > LARGE_IMAGE, len(image_of) + np.arange(len(image_of)), image_of)
+        unit = first_numbers(unit)
+        size = np.bincount(unit)
     order = np.random.default_rng((seed, 19)).permutation(len(size))
     chosen = np.zeros(len(size), np.bool_)
     chosen[order[np.cumsum(size[order]) <= LEARNED]] = True

@@ -45,7 +45,7 @@ from pairsift.runs.skipped import skipped_line, write_skipped
 from pairsift.sharding.engines import Engine, write_parts
 from pairsift.sharding.judging import JUDGE, Judging, Plan
 from pairsift.sharding.parts import Share
-from pairsift.sharding.tables import JudgedTables, mapped_table
+from pairsift.sharding.tables import JudgedTables, mapped_table, write_source
 from pairsift.sharding.vectors import VectorFiles
 from pairsift.suggest.table import SUGGESTIONS_FILE
 from pairsift.table import SUSPECTS_FILE
@@ -188,28 +188,33 @@ def finish(config: Config, judging: Judging, seconds: Mapping[str, float] | None
         seconds: How long the stages before took; None where it is not known.
         shown: Whether to tell how many pairs were skipped.
     """
-    folder, files, plan = config.folder, judging.files, judging.plan
-    started = time.monotonic()
-    result = judging.result()
-    tables = JudgedTables(files, plan, result)
-    (folder / "model").mkdir(exist_ok=True)
-    matcher = {f"matcher.{name}": value for name, value in result.matcher.state_dict().items()}
-    write_tensors(weights(folder, 0), matcher)
-    tables.write_source(folder / SOURCE)
-    tables.write_trust(folder / TRUST)
-    tables.write_suggestions(folder / SUGGESTIONS_FILE)
-    tables.write_suspects(folder / SUSPECTS_FILE)
-    pairs = pairs_of(config, files, plan)
+    folder, started = config.folder, time.monotonic()
+    pairs = pairs_of(config, judging.files, judging.plan)
     write_skipped(pairs, folder / SKIPPED)
     if shown and (line := skipped_line(pairs, folder / SKIPPED)):
         write(line)
-    tables.write_pairs(folder / PAIRS_FILE)
-    metrics = _metrics(config, pairs, result)
+    write_source(judging.files, judging.plan, folder / SOURCE)
+    metrics = _write_judged(config, judging, pairs)
     metrics["seconds"] = {**(seconds or {}), "finish": round(time.monotonic() - started, 1)}
     with mapped_table(folder / PAIRS_FILE, folder / SHARDS) as table:
         write_report(folder / REPORT, pairs, table, {**metrics, "encoders": _encoders(config)}, [], config.tree())
     remove_parts(folder / SHARDS)  # of killed workers
+    metrics["peak_memory_gb"] = round(peak_memory(), 2)
     write_json(folder / METRICS, metrics)  # last: with it, the run is finished
+
+
+def _write_judged(config: Config, judging: Judging, pairs: Pairs) -> dict[str, Any]:
+    """Write the tables and the linear model, and return the metrics."""
+    folder, result = config.folder, judging.result()
+    tables = JudgedTables(judging.files, judging.plan, result)
+    (folder / "model").mkdir(exist_ok=True)
+    matcher = {f"matcher.{name}": value for name, value in result.matcher.state_dict().items()}
+    write_tensors(weights(folder, 0), matcher)
+    tables.write_trust(folder / TRUST)
+    tables.write_suggestions(folder / SUGGESTIONS_FILE)
+    tables.write_suspects(folder / SUSPECTS_FILE)
+    tables.write_pairs(folder / PAIRS_FILE)
+    return _metrics(config, pairs, result)
 
 
 def _encoders(config: Config) -> dict[str, str]:
@@ -259,5 +264,4 @@ def _metrics(config: Config, pairs: Pairs, result: Mismatches) -> dict[str, Any]
         "expected_auroc": {"any": judgement.auroc, "near": judgement.near_auroc},
         "counts_near": None,
         "warnings": result.warnings,
-        "peak_memory_gb": round(peak_memory(), 2),
     }

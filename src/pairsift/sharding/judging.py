@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -62,13 +63,14 @@ class Plan:
             InputError: Fewer than two pairs can be used.
         """
         prints, broken = files.scan()
-        ids = np.setdiff1d(np.arange(len(prints)), np.array([*broken], np.int64))
+        rows = np.array([*broken], np.int64)
+        ids, prints = np.delete(np.arange(len(prints)), rows), np.delete(prints, rows)
         least = 1 + learns
         if len(ids) < least:
             first = next((f"; row {row} {why}" for row, why in broken.items()), "")
-            used = f"{len(ids)} of {len(prints):,} pairs can be used"
+            used = f"{len(ids)} of {len(files):,} pairs can be used"
             raise InputError(f"{files.path}: {used}, and at least {least} must be{first}")
-        image_of = first_numbers(prints[ids])
+        image_of = first_numbers(prints)
         if learns:
             learned, rest = shards.learned_rows(image_of, seed)
         else:
@@ -151,13 +153,24 @@ class Judging:
     def result(self) -> Mismatches:
         """Return the verdict about all pairs, by all parts; beside the known pairs where there are any."""
         plan, parts = self.plan, self.parts
-        evidence = [evidence_of(parts.read(number)) for number in range(parts.count)]
+        evidence = _Evidence(parts)
         if self.known is None:
             judged = JudgedVectors(self._pairs, plan.seed, plan.learned, plan.rest, self.judge, evidence)
             return Mismatches(self._pairs, judged.judgement(), plan.seed, judged)
         before = self.known.result()
         judgement = before.judge.judgement_beside(evidence, plan.rest)
         return Mismatches(self._pairs, judgement, plan.seed, before.judge, before)
+
+
+class _Evidence(Iterable[PairEvidence]):
+    """The evidence in parts, of which one at a time is in memory."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[PairEvidence]:
+        for number in range(self._parts.count):
+            yield evidence_of(self._parts.read(number))
 
 
 def evidence_table(ids: Ints, evidence: PairEvidence) -> pa.Table:

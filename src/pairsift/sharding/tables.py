@@ -6,15 +6,15 @@ import codecs
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from pairsift.arrays import Array, Ints, first_numbers
+from pairsift.arrays import Array, Ints, first_numbers, hashes
 from pairsift.errors import writing
 from pairsift.files import replacing
 from pairsift.mismatches import Mismatches
@@ -48,23 +48,21 @@ class JudgedTables:
         self._files, self._plan, self._result = files, plan, result
         self._known_files, self._known = (files, plan) if known is None else known
         worst = result.suspects(SUGGESTED)
-        source, probability = np.full(len(result), -1, np.int64), np.full(len(result), np.nan)
-        pair = worst["pair"].to_numpy()
-        source[pair] = worst["suggested_from_pair"].fill_null(-1).to_numpy()
-        probability[pair] = worst["suggestion_probability"].to_numpy()
-        self._source, self._probability = source, probability
+        suggested = worst.filter(pc.is_valid(worst["suggested_from_pair"])).sort_by("pair")
+        names = ("pair", "suggested_from_pair", "suggestion_probability")
+        self._suggested, self._source, self._probability = (suggested[name].to_numpy() for name in names)
 
     def write_pairs(self, path: Path) -> None:
         """Write the table of `pairsift.table.pair_table`, worst first; copies and equal captions are not numbered."""
         result = self._result
-        order = np.lexsort((np.arange(len(result)), result.match_probability))
+        order = np.argsort(result.match_probability, kind="stable")
         _write_parquet(path, map(self._pairs_in, _blocks(order)))
 
     def write_scores(self, path: Path) -> None:
         """Write the table of new pairs in their order, as CSV or Parquet by the name of the file."""
         tables = (
             self._pairs_in(rows).drop_columns(["image_duplicates", "caption_duplicates"])
-            for rows in _blocks(np.arange(len(self._result)))
+            for rows in _all_blocks(len(self._result))
         )
         if path.suffix.lower() == ".csv":
             _write_csv(path, tables)
@@ -81,9 +79,8 @@ class JudgedTables:
 
     def write_suggestions(self, path: Path) -> None:
         """Write the suggested captions as `pairsift.suggest.table.suggestion_table` does."""
-        rows = np.flatnonzero(self._source >= 0)
-        ids, n = self._plan.ids, len(rows)
-        columns = ids[rows], np.zeros(n, np.bool_), ids[self._source[rows]], self._probability[rows].astype(np.float32)
+        ids, n = self._plan.ids, len(self._suggested)
+        columns = ids[self._suggested], np.zeros(n, np.bool_), ids[self._source], self._probability.astype(np.float32)
         _write_parquet(path, iter([pa.table([*columns, np.ones(n, np.bool_)], schema=SCHEMA)]))
 
     def write_trust(self, path: Path) -> None:
@@ -95,57 +92,21 @@ class JudgedTables:
             columns |= {"match_probability": judgement.probability[rows]}
             return pa.table(columns | {name: values[rows] for name, values in judgement.detectors.items()})
 
-        _write_parquet(path, map(block, _blocks(np.arange(len(plan.ids)))))
-
-    def write_source(self, path: Path) -> None:
-        """Write the record of the pairs as `pairsift.pairs.changes.write_stored_pairs` does."""
-        files, plan = self._files, self._plan
-        n = len(files)
-        usable = np.zeros(n, np.bool_)
-        usable[plan.ids] = True
-        image_row = self._named_images()
-        starts = np.cumsum([0, *files.sizes])
-        owner = [os.fsencode(part.images.relative_to(files.path)) for part in files.parts]
-        root, places = files.images_root, files.image_files()
-        shape = "{} with {} for captions".format(*files.widths)
-        facts = {"shape": shape, "hash": "", "noise": "", "images": root}
-
-        def block(rows: Ints) -> pa.Table:
-            of = np.searchsorted(starts, rows, side="right") - 1
-            columns = {
-                "pair": pa.array(rows),
-                "image": files.names(rows).cast(pa.string()),
-                "file": pa.array(owner, pa.binary()).take(pa.array(of)),
-                **{f"image_{name}": column.array_at(rows).cast(IMAGE_PLACE[name]) for name, column in places.items()},
-                "caption": pa.array(files.captions.at(rows), pa.string()),
-                "split": pa.array(np.where(usable[rows], "train", "skipped")),
-                "image_row": pa.array(image_row[rows]),
-                "planted_row": pa.array(image_row[rows]),
-                "trained": pa.array(usable[rows]),
-                "mark": pa.repeat("", len(rows)),
-            }
-            return pa.table(columns).replace_schema_metadata(facts)
-
-        _write_parquet(path, map(block, _blocks(np.arange(n))))
-
-    def _named_images(self) -> Ints:
-        """Return the number of each row's image, where images with one vector and two names are two, (n,)."""
-        n, plan = len(self._files), self._plan
-        if not self._files.roles.image:
-            return np.arange(n)
-        number = int(plan.image_of.max(initial=-1)) + 1 + np.arange(n)  # those that cannot be used have their own
-        number[plan.ids] = plan.image_of
-        names = chain.from_iterable(self._files.names(rows).to_pylist() for rows in _blocks(np.arange(n)))
-        named = np.fromiter(map(hash, zip(names, number.tolist(), strict=True)), np.int64, n)
-        return first_numbers(named)
+        _write_parquet(path, map(block, _all_blocks(len(plan.ids))))
 
     def _pairs_in(self, rows: Ints) -> pa.Table:
         """Return the rows of `pairs.parquet` of some pairs."""
         plan, files, result = self._plan, self._files, self._result
-        ids, source = plan.ids[rows], self._source[rows]
-        has = source >= 0
-        captions = np.full(len(rows), None, object)
-        captions[has] = self._known_files.captions.at(self._known.ids[source[has]])
+        ids, place = plan.ids[rows], np.searchsorted(self._suggested, rows)
+        has = np.isin(rows, self._suggested)
+        captions, source, probability = (
+            np.full(len(rows), None, object),
+            np.zeros(len(rows), np.int64),
+            np.zeros(len(rows)),
+        )
+        source[has] = self._known.ids[self._source[place[has]]]
+        probability[has] = self._probability[place[has]]
+        captions[has] = self._known_files.captions.at(source[has])
         flagged = result.is_mismatch[rows]
         doubtful = np.where(result.match_probability[rows] < 0.5, VAGUE, "clean")  # those that are not flagged
         given = np.where(flagged, "mismatched", doubtful)
@@ -160,12 +121,60 @@ class JudgedTables:
                 "is_mismatch": pa.array(flagged),
                 "verdict": pa.array(given if result.judgement.verdicts else np.full(len(rows), UNKNOWN), pa.string()),
                 "suggested_caption": pa.array(captions, pa.string()),
-                "suggested_from_pair": pa.array(self._known.ids[np.maximum(source, 0)], mask=~has),
-                "suggestion_probability": pa.array(self._probability[rows], from_pandas=True),
+                "suggested_from_pair": pa.array(source, mask=~has),
+                "suggestion_probability": pa.array(probability, mask=~has),
                 "image_duplicates": nothing,
                 "caption_duplicates": nothing,
             }
         )
+
+
+def write_source(files: VectorFiles, plan: Plan, path: Path) -> None:
+    """Write the record of the pairs as `pairsift.pairs.changes.write_stored_pairs` does.
+
+    Args:
+        files: The source.
+        plan: What is judged of it.
+        path: The file.
+    """
+    usable = np.zeros(len(files), np.bool_)
+    usable[plan.ids] = True
+    image_row = _named_images(files, plan)
+    starts = np.cumsum([0, *files.sizes])
+    owner = [os.fsencode(part.images.relative_to(files.path)) for part in files.parts]
+    root, places = files.images_root, files.image_files()
+    shape = "{} with {} for captions".format(*files.widths)
+    facts = {"shape": shape, "hash": "", "noise": "", "images": root}
+
+    def block(rows: Ints) -> pa.Table:
+        of = np.searchsorted(starts, rows, side="right") - 1
+        columns = {
+            "pair": pa.array(rows),
+            "image": files.names(rows).cast(pa.string()),
+            "file": pa.array(owner, pa.binary()).take(pa.array(of)),
+            **{f"image_{name}": column.array_at(rows).cast(IMAGE_PLACE[name]) for name, column in places.items()},
+            "caption": pa.array(files.captions.at(rows), pa.string()),
+            "split": pa.array(np.where(usable[rows], "train", "skipped")),
+            "image_row": pa.array(image_row[rows]),
+            "planted_row": pa.array(image_row[rows]),
+            "trained": pa.array(usable[rows]),
+            "mark": pa.repeat("", len(rows)),
+        }
+        return pa.table(columns).replace_schema_metadata(facts)
+
+    _write_parquet(path, map(block, _all_blocks(len(files))))
+
+
+def _named_images(files: VectorFiles, plan: Plan) -> Ints:
+    """Return the number of each row's image, where images with one vector and two names are two, (n,)."""
+    number = np.arange(len(files))
+    if not files.roles.image:
+        return number
+    number += int(plan.image_of.max(initial=-1)) + 1  # those that cannot be used have their own
+    number[plan.ids] = plan.image_of
+    for rows in _all_blocks(len(files)):
+        number[rows] = hashes(zip(files.names(rows).to_pylist(), number[rows].tolist(), strict=True))
+    return first_numbers(number)
 
 
 @contextmanager
@@ -181,14 +190,23 @@ def mapped_table(path: Path, folder: Path) -> Iterator[pa.Table]:
     """
     copy = folder / f"{path.stem}.arrow"
     try:
-        with writing(copy), replacing(copy) as part, pq.ParquetFile(path) as file:
-            with pa.ipc.new_file(part, file.schema_arrow) as writer:
-                for batch in file.iter_batches(ROWS):
-                    writer.write_batch(batch)
+        with (
+            writing(copy),
+            replacing(copy) as part,
+            pq.ParquetFile(path) as file,
+            pa.ipc.new_file(part, file.schema_arrow) as writer,
+        ):
+            for batch in file.iter_batches(ROWS):
+                writer.write_batch(batch)
         with pa.memory_map(str(copy)) as mapped:
             yield pa.ipc.open_file(mapped).read_all()
     finally:
         copy.unlink(missing_ok=True)
+
+
+def _all_blocks(count: int) -> Iterator[Ints]:
+    for start in range(0, max(1, count), ROWS):
+        yield np.arange(start, min(start + ROWS, count))
 
 
 def _blocks(rows: Ints) -> Iterator[Ints]:

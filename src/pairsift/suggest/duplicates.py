@@ -146,13 +146,18 @@ class _Letters(dict[int, str]):
 
 
 def word_numbers(captions: Iterable[str]) -> Ints:
-    """Return a number for each caption, the same for captions of the same words, (n,).
+    """Return a number for each caption, the same for captions of the same words, (n,); see `words_of`."""
+    return equal_numbers(words_of(captions))
+
+
+def words_of(captions: Iterable[str]) -> Iterator[str]:
+    """Yield the words of each caption.
 
     Case, punctuation and spaces do not count. `pairsift.arrays.text_numbers` tells captions apart by punctuation.
     """
     letters = _Letters()
-    # Of emoji, no word is left.
-    return equal_numbers(" ".join(text.casefold().translate(letters).split()) or text for text in captions)
+    for text in captions:
+        yield " ".join(text.casefold().translate(letters).split()) or text  # of emoji, no word is left
 
 
 def repeated(group: Ints, item: Ints) -> Ints:
@@ -174,13 +179,18 @@ def vague_captions(text: Ints, image: Ints, is_mismatch: NDArray[np.bool_]) -> B
     rarely flag (p < 0.001, binomial test). Such a caption does not belong to another image: it describes none of them.
 
     Args:
-        text: Number of each pair's caption, (n,).
+        text: Number of each pair's caption, any numbers, (n,).
         image: Group of copies of each pair's image, (n,).
         is_mismatch: Whether each pair is flagged, (n,).
     """
-    size = int(text.max(initial=-1)) + 1
-    images = np.bincount(np.unique(np.stack([text, image]), axis=1)[0], minlength=size)
-    pairs, flagged = np.bincount(text, minlength=size), np.bincount(text, is_mismatch, minlength=size)
-    rate = is_mismatch.mean() if len(is_mismatch) else 0.0
-    unlikely = binom.sf(flagged - 1, pairs, rate) < CHANCE
-    return np.asarray(is_mismatch & ((images >= VAGUE_IMAGES) & unlikely)[text], np.bool_)
+    vague = np.zeros(len(text), np.bool_)
+    ascending = np.sort(text)
+    common = np.unique(ascending[VAGUE_IMAGES - 1 :][ascending[VAGUE_IMAGES - 1 :] == ascending[: 1 - VAGUE_IMAGES]])
+    if not len(common):
+        return vague
+    rows = np.flatnonzero(common[np.searchsorted(common, text).clip(max=len(common) - 1)] == text)
+    text, flag = np.searchsorted(common, text[rows]), is_mismatch[rows]
+    images = np.bincount(np.unique(np.stack([text, image[rows]]), axis=1)[0])
+    unlikely = binom.sf(np.bincount(text, flag) - 1, np.bincount(text), is_mismatch.mean()) < CHANCE
+    vague[rows] = flag & ((images >= VAGUE_IMAGES) & unlikely)[text]
+    return vague
