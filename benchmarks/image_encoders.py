@@ -44,6 +44,7 @@ def main() -> None:
     options.add_argument("--data", type=Path, default=Path("../shared"))
     options.add_argument("--collections", nargs="*", default=list(COLLECTIONS))
     options.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    options.add_argument("--encoders", nargs="+", default=list(ENCODERS))
     options.add_argument("--speeds", action="store_true", help="measure speeds, of which rows are replaced")
     options.add_argument("--cache", default=None, help="folder of the feature cache")
     chosen = options.parse_args()
@@ -54,14 +55,14 @@ def main() -> None:
         for name, dtype in product(ENCODERS, DTYPES):
             rows.append(speed(name, dtype, chosen.data.resolve()))
             print(rows[-1], flush=True)
-    for key in product(chosen.collections, chosen.seeds, ENCODERS, DTYPES):
+    for key in product(chosen.collections, chosen.seeds, chosen.encoders, DTYPES):
         wanted = dict(zip(KEY, key, strict=True))
         if find_row(rows, wanted) is None:
             rows.append(measure(wanted, chosen.data.resolve(), chosen.cache))
             print({name: rows[-1].get(name) for name in (*KEY, "estimate", "auroc", "calibration")}, flush=True)
             write_rows(chosen.json, rows)
     write_rows(chosen.json, rows)
-    chosen.json.with_suffix(".md").write_text(page(__doc__, table(rows) + "\n" + speeds(rows)))
+    chosen.json.with_suffix(".md").write_text(page(__doc__, tables(rows)))
 
 
 def choose(dtype: str) -> None:
@@ -122,19 +123,24 @@ def timed(square: torch.Tensor) -> float:
     return time.perf_counter() - began
 
 
-def table(rows: list[Row]) -> str:
+def tables(rows: list[Row]) -> str:
+    """Verdicts, then speeds."""
+    return f"{summary(rows)}\n\n{speeds(rows)}"
+
+
+def summary(rows: list[Row]) -> str:
     """AUROC and estimated share by collection and network, means over the seeds."""
     verdicts = [row for row in rows if row["collection"] != SPEED]
     lines = []
     for collection in dict.fromkeys(row["collection"] for row in verdicts):
-        cells = []
+        cells, of_it = [], select(verdicts, {"collection": collection})
         for encoder, dtype in product(ENCODERS, DTYPES):
-            group = select(verdicts, {"collection": collection, "encoder": encoder, "dtype": dtype})
+            group = select(of_it, {"encoder": encoder, "dtype": dtype})
             numbers = [
                 mean((row[name] for row in group), form) for name, form in (("auroc", ".3f"), ("estimate", ".1%"))
             ]
             cells.append(", ".join(numbers))
-        lines.append([f"`{collection}`", f"{group[0]['pairs']:,}", *cells])
+        lines.append([f"`{collection}`", f"{of_it[0]['pairs']:,}", *cells])
     return markdown(["collection", "pairs", *(f"`{name}`, {one}" for name, one in product(ENCODERS, DTYPES))], lines)
 
 

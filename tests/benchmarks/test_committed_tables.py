@@ -16,6 +16,7 @@ import epoch_sgr
 import epochs
 import gpu
 import hub_encoders
+import image_encoders
 import matchers
 import method_tables
 import rows as results
@@ -39,6 +40,7 @@ FILES = [  # what a script writes beside its rows
     ("flickr8k", method_tables.methods_table),
     ("flickr8k_mended", method_tables.methods_table),
     ("hub_encoders", hub_encoders.table),
+    ("image_encoders", image_encoders.tables),
     ("partners", method_tables.partners_table),
     ("scale", scale.table),
     ("text_choice", text_choice.table),
@@ -62,6 +64,7 @@ PAGES = [
     ("docs/noise.md", "detection", "<!-- near estimates table -->", detection.near_estimates),
     ("docs/matchers.md", "matchers", "<!-- table -->", matchers.table),
     ("docs/matchers.md", "clip", "<!-- clip -->", clip.table),
+    ("docs/howto/encoders.md", "image_encoders", "<!-- image encoders table -->", image_encoders.summary),
     ("docs/howto/encoders.md", "text_choice", "<!-- text encoders table -->", text_choice.summary),
     ("docs/scale.md", "scale", "<!-- scale table -->", scale.summary),
     ("docs/howto/machines.md", "gpu", "<!-- gpu -->", gpu.table),

@@ -18,7 +18,7 @@ def test_networks_compute_in_the_precision_of_the_row(monkeypatch, tmp_path):
     row = image_encoders.measure(wanted, Path("nowhere"), str(tmp_path))
     assert pairsift.encode.efficientnet.precision_on(torch.device("cpu")) == torch.bfloat16
     assert row["pairs"] == 200 and row["auroc"] > 0.8
-    table = image_encoders.table([row, {**row, "seed": 2, "auroc": row["auroc"] - 0.2}])
+    table = image_encoders.summary([row, {**row, "seed": 2, "auroc": row["auroc"] - 0.2}])
     assert f"{row['auroc'] - 0.1:.3f}" in table
 
 
