@@ -189,8 +189,10 @@ def vague_captions(text: Ints, image: Ints, is_mismatch: NDArray[np.bool_]) -> B
     if not len(common):
         return vague
     rows = np.flatnonzero(common[np.searchsorted(common, text).clip(max=len(common) - 1)] == text)
-    text, flag = np.searchsorted(common, text[rows]), is_mismatch[rows]
-    images = np.bincount(np.unique(np.stack([text, image[rows]]), axis=1)[0])
-    unlikely = binom.sf(np.bincount(text, flag) - 1, np.bincount(text), is_mismatch.mean()) < CHANCE
-    vague[rows] = flag & ((images >= VAGUE_IMAGES) & unlikely)[text]
+    text = np.searchsorted(common, text[rows])
+    flagged = np.bincount(text, is_mismatch[rows])
+    unlikely = (binom.sf(flagged - 1, np.bincount(text), is_mismatch.mean()) < CHANCE)[text]
+    rows, text = rows[unlikely], text[unlikely]
+    images = np.bincount(np.unique(np.stack([text, image[rows]]), axis=1)[0], minlength=len(common))
+    vague[rows] = is_mismatch[rows] & (images >= VAGUE_IMAGES)[text]
     return vague
