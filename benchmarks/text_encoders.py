@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+import pairsift.encode.encoder
 from pairsift.cores import limit_threads
-from pairsift.encode import flat
 from pairsift.encode.cache import CAPTIONS_PER_CHUNK
 from pairsift.encode.encoder import TextEncoder
 from pairsift.encode.parallel import map_in_threads
@@ -52,8 +52,10 @@ def main() -> None:
 
 def made(name: str, precision: str) -> TextEncoder:
     """A sentence encoder with this precision, whatever the processor is fast at."""
-    flat.bfloat16_pays = lambda: precision == "bf16"
-    return text_encoder(name)
+    pairsift.encode.encoder.bfloat16_pays = lambda: precision == "bf16"
+    found = text_encoder(name)
+    found.encode(["a dog"])  # its network is loaded now
+    return found
 
 
 def measure(encoders: dict[tuple[str, str], TextEncoder], captions: list[str], rounds: int) -> list[Row]:

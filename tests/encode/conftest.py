@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pairsift.encode import flat
+import pairsift.encode.encoder
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def in_precision():
 
     def made(make, fast, *options):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(flat, "bfloat16_pays", lambda: fast)
+            patch.setattr(pairsift.encode.encoder, "bfloat16_pays", lambda: fast)
             encoder = make(*options)
             encoder.encode(["words"])  # the network may be loaded only now
             return encoder

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, linear, pad
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from pairsift.encode.encoder import default_device, digest
-from pairsift.encode.flat import precision_on
+from pairsift.encode.encoder import default_device, digest, precision_on
 from pairsift.errors import InputError
 
 GRID = 6  # the regions form a GRID x GRID grid

@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from pairsift.arrays import Ints
+from pairsift.cores import bfloat16_pays
 from pairsift.errors import InputError
 
 Array = NDArray[np.generic]
@@ -189,3 +190,8 @@ def sha256_of(path: Path) -> str:
 def default_device() -> torch.device:
     """Return the first GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def precision_on(device: torch.device) -> torch.dtype:
+    """Return the precision of a frozen network: bfloat16 on a CPU that is fast at its products, else float32."""
+    return torch.bfloat16 if device.type == "cpu" and bfloat16_pays() else torch.float32

