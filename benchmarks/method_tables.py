@@ -66,8 +66,8 @@ those of the first seed with the default text encoder (default_encoder.json).
 """
 ENCODER = """Methods with the default text encoder, `muse`, by the protocol of the methods' table; every run is a row.
 
-`plain`, `pc2` and `sift` have three seeds at 0, 40 and 60%, the other methods but `mscn` at 40%; all have the first
-one. Methods of which two seeds are among the rows are in the table of one seed alone. Published methods are as
+`plain`, `pc2` and `sift` have three seeds at 0, 40 and 60%, the other methods but `mscn` at 40 and 60%; all have the
+first one. Methods of which two seeds are among the rows are in the table of one seed alone. Published methods are as
 published.
 
     pairsift bench benchmarks/default_encoder.yaml --out runs/default_encoder
