@@ -209,10 +209,10 @@ class Density:
         """Return the match probability of pairs, (n,), by their evidence and their groups, (n,) each."""
         found = np.empty(len(evidence))
         for rows in _blocks(len(evidence)):
-            found[rows] = self._posterior(evidence[rows], group[rows])
+            found[rows] = self._mean_posterior(evidence[rows], group[rows])
         return found
 
-    def _posterior(self, evidence: Reals, group: Groups) -> Reals:
+    def _mean_posterior(self, evidence: Reals, group: Groups) -> Reals:
         """Return the mean of the two posteriors, (n,)."""
         rate = self.rates[np.minimum(group, len(self.rates) - 1)]
         isotonic = _posterior(self._isotonic_ratio(evidence), rate)
