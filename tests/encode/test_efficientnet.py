@@ -45,12 +45,14 @@ def test_agrees_with_the_plain_network(name):
 def test_bfloat16_is_near_float32_and_has_its_own_key(monkeypatch, name):
     exact = image_encoder(name)
     monkeypatch.setattr("pairsift.encode.efficientnet.precision_on", lambda device: torch.bfloat16)
-    rounded = image_encoder(name)
+    rounded, regions = image_encoder(name), image_encoder(name, regions=True)
     batch = torch.stack([exact.prepare(image) for image in pictures(5)])
     got, wanted = rounded.encode(batch), exact.encode(batch)
     assert got.dtype == torch.float32
     assert 0.99 < torch.cosine_similarity(got, wanted).min() < 0.99999
     assert rounded.key() != exact.key()
+    monkeypatch.setattr("pairsift.encode.efficientnet.precision_on", lambda device: torch.float32)
+    assert regions.key() == image_encoder(name, regions=True).key()  # regions are not rounded
 
 
 def test_regions_are_averages_over_a_grid():
