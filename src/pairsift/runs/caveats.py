@@ -19,7 +19,7 @@ from pairsift.progress import duration
 from pairsift.runs.prepare import Prepared
 from pairsift.runs.source_changes import MENDED
 
-EVALUATED = {"dev", "test"}  # metrics of a run with recall
+RECALL = {"dev", "test"}  # names of metrics that hold recall
 MAX_DUPLICATES = 0.05  # share of dev and test images with a near-duplicate in train above which a warning is given
 CHANCE = 3  # recall is called near chance where so many random lists would reach it together
 ONE_SPACE = 0.6  # share of random pairs below a pair, by the cosine, from which vectors are taken to share a space
@@ -71,7 +71,7 @@ def warnings_of(prepared: Prepared, judgement: Judgement, metrics: Mapping[str, 
         effect = ". Pairs with such captions may count as mismatched" if judgement.verdicts else ""
         caveats.append(_caveat("unknown-language", found=language.message, effect=effect))
     caveats += _space_caveats(prepared, judgement) or _recall_caveats(pairs, metrics)
-    if EVALUATED & metrics.keys() and (share := _duplicates_of_train(pairs, judgement)) > MAX_DUPLICATES:
+    if RECALL & metrics.keys() and (share := _duplicates_of_train(pairs, judgement)) > MAX_DUPLICATES:
         caveats.append(_caveat("duplicates-in-train", share=share))
     if judgement.rate_outside_train is not None and not judgement.in_placeholder.any() and _drawn_alike(pairs):
         caveats.append(_caveat("rates-differ", train=judgement.rate, others=judgement.rate_outside_train))
