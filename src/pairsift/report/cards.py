@@ -73,17 +73,18 @@ def _pages(findings: Findings, rows: Ints, page: int, room: int) -> dict[str, An
 
 def cards(findings: Findings, rows: Ints, side: int = SIDE) -> list[Markup]:
     """Return a card for each of these rows of the table, (n,), with thumbnails of so many pixels."""
-    pictures = thumbnails(findings, rows, side)
+    shown = findings.rows(rows)
+    pictures = thumbnails(findings, [row["pair"] for row in shown], side)
     return [
         Markup(render("card.html", **_card(findings, row), picture=picture, longest=LONGEST))
-        for row, picture in zip(findings.rows(rows), pictures, strict=True)
+        for row, picture in zip(shown, pictures, strict=True)
     ]
 
 
-def thumbnails(findings: Findings, rows: Ints, side: int) -> list[str | None]:
-    """Return the image of each of these rows of the table as a data URI; None where it cannot be shown."""
+def thumbnails(findings: Findings, ids: list[int], side: int) -> list[str | None]:
+    """Return the image of each of these pairs as a data URI; None where it cannot be shown."""
     pairs = findings.pairs
-    images = pairs.image_of[findings.table["pair"].take(rows).to_numpy()].tolist()
+    images = [int(pairs.image_of[pair]) for pair in ids]
     if pairs.features is not None:
         return [None] * len(images)
     names = sorted(set(images) - {-1})
