@@ -61,11 +61,16 @@ class PairEvidence:
 
     def put(self, places: Ints, part: PairEvidence) -> None:
         """Set the evidence of the pairs at these places, (m,)."""
-        for field in fields(self):
-            if field.name != "detectors" and getattr(self, field.name).shape[-1]:
-                getattr(self, field.name)[..., places] = getattr(part, field.name)
-        for name, values in self.detectors.items():
-            values[places] = part.detectors[name]
+        theirs = part._arrays()
+        for name, values in self._arrays().items():
+            if values.shape[-1]:  # else no pair has a placeholder
+                values[..., places] = theirs[name]
+
+    def _arrays(self) -> dict[str, Array]:
+        """Return the arrays by the names of fields and of kinds of evidence."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "detectors"} | {
+            f"detector {name}": values for name, values in self.detectors.items()
+        }
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ def _named_images(files: VectorFiles, plan: Plan) -> Ints:
 
 @contextmanager
 def mapped_table(path: Path, folder: Path) -> Iterator[pa.Table]:
-    """Give a Parquet file's table in a mapped copy, which takes no memory.
+    """Yield a Parquet file's table from a mapped copy, whose pages the system can take back.
 
     Args:
         path: The file.

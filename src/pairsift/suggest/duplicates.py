@@ -184,8 +184,8 @@ def vague_captions(text: Ints, image: Ints, is_mismatch: NDArray[np.bool_]) -> B
         is_mismatch: Whether each pair is flagged, (n,).
     """
     vague = np.zeros(len(text), np.bool_)
-    ascending = np.sort(text)
-    common = np.unique(ascending[VAGUE_IMAGES - 1 :][ascending[VAGUE_IMAGES - 1 :] == ascending[: 1 - VAGUE_IMAGES]])
+    ascending, apart = np.sort(text), VAGUE_IMAGES - 1
+    common = np.unique(ascending[apart:][ascending[apart:] == ascending[:-apart]])  # captions of so many pairs
     if not len(common):
         return vague
     rows = np.flatnonzero(common[np.searchsorted(common, text).clip(max=len(common) - 1)] == text)
