@@ -15,11 +15,11 @@ import time
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import torch
 from PIL import Image
 
 import pairsift.encode.efficientnet
+from hub_encoders import PRODUCT, seconds
 from pairsift.cores import limit_threads
 from pairsift.encode.cache import encode_images
 from pairsift.encode.options import EncodeOptions
@@ -35,7 +35,7 @@ NOISE = 0.3
 KEY = ("collection", "seed", "encoder", "dtype")
 ENCODERS = ("efficientnet-lite0", "efficientnet-lite2")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-PHOTOGRAPHS, SIDES, PRODUCT = 800, (224, 500), 2048
+PHOTOGRAPHS, SIDES = 800, (224, 500)
 SPEED = "images a second"  # the collection of rows of speed
 
 
@@ -104,23 +104,15 @@ def speed(encoder: str, dtype: str, data: Path) -> Row:
             encode_images(pairs, network, place / "cache")
             rates[str(side)] = round(len(paths) / (time.perf_counter() - began), 1)
     square = torch.rand(PRODUCT, PRODUCT)
-    times = [timed(square) for _ in range(5)]
     return {
         "collection": SPEED,
         "encoder": encoder,
         "dtype": dtype,
         "rates": rates,
         "threads": torch.get_num_threads(),
-        "products": round(1 / float(np.median(times)), 1),
+        "products": round(1 / seconds(lambda: square @ square, 5), 1),
         "versions": versions(),
     }
-
-
-def timed(square: torch.Tensor) -> float:
-    """Return the seconds of a product of a matrix with itself."""
-    began = time.perf_counter()
-    square @ square
-    return time.perf_counter() - began
 
 
 def tables(rows: list[Row]) -> str:
@@ -133,14 +125,14 @@ def summary(rows: list[Row]) -> str:
     verdicts = [row for row in rows if row["collection"] != SPEED]
     lines = []
     for collection in dict.fromkeys(row["collection"] for row in verdicts):
-        cells, of_it = [], select(verdicts, {"collection": collection})
+        cells, group = [], select(verdicts, {"collection": collection})
         for encoder, dtype in product(ENCODERS, DTYPES):
-            group = select(of_it, {"encoder": encoder, "dtype": dtype})
+            seeds = select(group, {"encoder": encoder, "dtype": dtype})
             numbers = [
-                mean((row[name] for row in group), form) for name, form in (("auroc", ".3f"), ("estimate", ".1%"))
+                mean((row[name] for row in seeds), form) for name, form in (("auroc", ".3f"), ("estimate", ".1%"))
             ]
             cells.append(", ".join(numbers))
-        lines.append([f"`{collection}`", f"{of_it[0]['pairs']:,}", *cells])
+        lines.append([f"`{collection}`", f"{group[0]['pairs']:,}", *cells])
     return markdown(["collection", "pairs", *(f"`{name}`, {one}" for name, one in product(ENCODERS, DTYPES))], lines)
 
 
