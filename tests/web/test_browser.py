@@ -218,7 +218,7 @@ def test_every_page_works_below_the_path_of_a_proxy(browser, folder):
             page.wait_for_selector(f"nav a[aria-current]:has-text('{name}')")
         assert page.request.get(f"{address}openapi.json").ok
         page.click("nav a:has-text('Overview')")
-        assert page.evaluate("document.querySelector('#export form').action") == f"{address}export"
+        assert page.locator("#export form").evaluate("form => form.action") == f"{address}export"  # waits for the page
         page.click("nav a:has-text('Review')")
         painted(page, 1)
         assert page.url.startswith(f"{address}?")
