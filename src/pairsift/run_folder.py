@@ -68,6 +68,8 @@ def require_finished(folder: Path) -> None:
     """
     if not holds_run(folder):
         lacks = MARKER if read_marker(folder) is None else CONFIG
-        raise InputError(f"{folder} holds no run: there is no {lacks}; make a run with `pairsift fit`")
+        raise InputError(
+            f"{folder} holds no run: there is no {lacks}; make a run with `pairsift check` or `pairsift fit`"
+        )
     if not finished(folder):
         raise InputError(f"{folder} holds an unfinished run: continue it with `pairsift fit ... --resume`")

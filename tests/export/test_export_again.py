@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from export_helpers import judged
+from export_helpers import judged, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -18,8 +18,8 @@ import pairsift
 from pairsift.errors import InputError
 from pairsift.export.cleaned import export, folder_of_names
 from pairsift.export.selection import choose_pairs
-from pairsift.export.separated import Style
 from pairsift.pairs.readers.cells import Reading
+from pairsift.pairs.readers.dialects import Dialect
 from pairsift.pairs.readers.rows import Roles
 from pairsift.pairs.records import Columns
 from pairsift.pairs.source_rows import read_origin
@@ -164,25 +164,25 @@ def test_kept_rows_of_any_csv_are_copied(rows, separator, quoting, line_end, enc
 
 
 @pytest.mark.parametrize(
-    ("style", "row", "values"),
+    ("dialect", "row", "values"),
     [
-        (Style(",", '"', "\\"), r'a,"say \"hi\", you",""', ["a", 'say "hi", you', ""]),
-        (Style("\t", ""), '"a"\tb "q"\t', ['"a"', 'b "q"', ""]),
-        (Style("|", "", "\\"), r'"a"|b\|c|\\', ['"a"', "b|c", "\\"]),
-        (Style(";", '"', spaced=True), 'a; "x;y"; z', ["a", "x;y", "z"]),
-        (Style(",", "'"), "'a,b','it''s',", ["a,b", "it's", ""]),
-        (Style(","), '"a ""b""","x\ny",5" long', ['a "b"', "x\ny", '5" long']),
+        (Dialect(",", '"', "\\"), r'a,"say \"hi\", you",""', ["a", 'say "hi", you', ""]),
+        (Dialect("\t", ""), '"a"\tb "q"\t', ['"a"', 'b "q"', ""]),
+        (Dialect("|", "", "\\"), r'"a"|b\|c|\\', ['"a"', "b|c", "\\"]),
+        (Dialect(";", '"', spaced=True), 'a; "x;y"; z', ["a", "x;y", "z"]),
+        (Dialect(",", "'"), "'a,b','it''s',", ["a,b", "it's", ""]),
+        (Dialect(","), '"a ""b""","x\ny",5" long', ['a "b"', "x\ny", '5" long']),
     ],
 )
-def test_fields_of_any_style_are_told_and_written_alike(style, row, values):
-    fields = style.fields(row)
-    assert [style.value(field) for field in fields] == values
+def test_fields_of_any_dialect_are_told_and_written_alike(dialect, row, values):
+    fields = dialect.fields(row)
+    assert [dialect.value(field) for field in fields] == values
     new = "a \"b\"; c, d|e 'f' \\"
-    written = style.separator.join(style.written(new, field) for field in fields)
-    assert [style.value(field) for field in style.fields(written)] == [new] * len(fields)
-    quoted = [bool(style.quote) and field.lstrip(" ").startswith(style.quote) for field in fields]
-    again = zip(style.fields(written), quoted, strict=True)
-    assert all(field.lstrip(" ").startswith(style.quote) for field, is_quoted in again if is_quoted)
+    written = dialect.separator.join(dialect.written(new, field) for field in fields)
+    assert [dialect.value(field) for field in dialect.fields(written)] == [new] * len(fields)
+    quoted = [bool(dialect.quote) and field.lstrip(" ").startswith(dialect.quote) for field in fields]
+    again = zip(dialect.fields(written), quoted, strict=True)
+    assert all(field.lstrip(" ").startswith(dialect.quote) for field, is_quoted in again if is_quoted)
 
 
 @pytest.mark.parametrize(
@@ -544,3 +544,83 @@ def test_a_json_file_of_another_tool_keeps_its_layout(place, kind):
     assert again.captions == texts and len(pairs) == N and again.columns.keys() == pairs.columns.keys()
     old, new = text.splitlines(), (place / "out.json").read_text().splitlines()
     assert len([line for line in new if line.strip(" ,") not in {line.strip(" ,") for line in old}]) <= 1
+
+
+SINGLE = {
+    "conversations": lambda text: [{"from": "human", "value": "what is it?"}, {"from": "gpt", "value": text}],
+    "sentences": lambda text: [{"raw": text, "sentid": 7}],
+    "caption": lambda text: {"text": text, "lang": "en"},
+    "captions": lambda text: [text],
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_cell_with_one_caption_keeps_its_structure(place, name, ending, weights):
+    rows = [{"image": image, name: SINGLE[name](f"a brown dog runs {k}")} for k, image in enumerate(NAMES)]
+    source, out = place / f"x{ending}", place / f"out{ending}"
+    if ending == ".jsonl":
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), source)
+    trip(source, out, drop=[0], rewrite={2: "a cat"}, weights=weights)
+    found = rows_of(out)
+    if weights:
+        values = [row.pop("weight") for row in found]
+        assert all(isinstance(value, list) == isinstance(rows[0][name], list) for value in values)
+    assert found == [{**row, name: SINGLE[name]("a cat")} if k == 2 else row for k, row in enumerate(rows)][1:]
+
+
+def test_a_caption_that_plain_quotes_cannot_hold_makes_another_layout(place):
+    lines = [f'{name}\ta 5" dog {k}' for k, name in enumerate(NAMES)]
+    (place / "x.tsv").write_text("image\tcaption\n" + "\n".join(lines) + "\n")
+    new = 'a dog,\ta cat, "and" a bird'
+    trip(place / "x.tsv", place / "out.tsv", rewrite={1: new})
+    assert pairsift.load(place / "out.tsv").captions[1] == new
+
+
+def test_lists_in_bytes_stay_beside_their_images(place):
+    names = [f"more{k}.png" for k in range(12)]
+    for k, name in enumerate(names):
+        Image.new("RGB", (4, 3), (k, 9, 0)).save(place / name)
+    cells = [f"dog {k} runs on the grass|cat {k} sleeps on two mats".encode() for k in range(12)]
+    pq.write_table(pa.table({"image": names, "caption": pa.array(cells, pa.binary())}), place / "x.parquet")
+    pairs = trip(place / "x.parquet", place / "out.csv", drop=[3])
+    assert len(pairs) == 24
+    found = [(row["image"], row["caption"]) for row in rows_of(place / "out.csv")]
+    assert found == [(pairs.image_name(k), pairs.captions[k]) for k in range(24) if k != 3]
+
+
+def test_lists_of_a_fixed_size_get_weights(place):
+    kind = pa.list_(pa.string(), 2)
+    cells = [[f"dog {k}", f"cat {k}"] for k in range(N)]
+    pq.write_table(pa.table({"image": NAMES, "caption": pa.array(cells, kind)}), place / "x.parquet")
+    trip(place / "x.parquet", place / "out.parquet", weights=True)
+    table = pq.read_table(place / "out.parquet")
+    assert table["caption"].to_pylist() == cells and all(len(row) == 2 for row in table["weight"].to_pylist())
+
+
+def test_json_lines_have_no_numbers_that_json_lacks(place):
+    scores = [float("nan"), float("inf"), *map(float, range(N - 2))]
+    pq.write_table(
+        pa.table({"image": NAMES, "caption": [f"cat {k}" for k in range(N)], "score": scores}), place / "x.parquet"
+    )
+    trip(place / "x.parquet", place / "out.jsonl")
+    lines = (place / "out.jsonl").read_text().splitlines()
+    found = [json.loads(line, parse_constant=pytest.fail)["score"] for line in lines]
+    assert found == [None, None, *scores[2:]]
+
+
+def test_images_of_one_stem_have_files_of_their_own(place):
+    names = ["x_2.png", "x.png", "x.gif", *NAMES[3:]]
+    for k, name in enumerate(names[:3]):
+        Image.new("RGB", (4, 3), (0, k, 0)).save(place / name)
+    source = place / "x.csv"
+    source.write_text("image,caption\n" + "".join(f"{name},the picture {name} shows a cat\n" for name in names))
+    pairs = trip(source, place / "out")
+    again = pairsift.load(place / "out")
+    expected = {pairs.paths[row].read_bytes(): text for text, row in zip(pairs.captions, pairs.image_of, strict=True)}
+    assert {again.paths[row].read_bytes(): text for text, row in zip(again.captions, again.image_of, strict=True)} == (
+        expected
+    )

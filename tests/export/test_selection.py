@@ -31,3 +31,21 @@ def test_likely_suggestions_are_taken_for_undecided_pairs(tmp_path):
     assert np.flatnonzero(selection.keep).tolist() == [1, 2, *range(5, N)]
     assert selection.weight[1:3].tolist() == [1.0, 0.9] and selection.counts["rewritten"] == 1
     assert choose_pairs(pairs, table, decisions.table()).captions == {}
+
+
+def test_no_new_caption_repeats_another_caption_of_its_image(tmp_path):
+    pairs = Pairs(
+        source="memory",
+        names=["a.png", "b.png"],
+        paths=[tmp_path / "a.png", tmp_path / "b.png"],
+        captions=["one", "two", "three", "four", "one"],
+        image_of=np.array([0, 0, 0, 0, 1]),
+        split=np.full(5, "train"),
+    )
+    decisions = Decisions(tmp_path, pairs.ids())
+    decisions.decide([Decision(pair, "replace", new) for pair, new in enumerate(("one", "new", "new", "two"), start=1)])
+    table = pa.table({"pair": pairs.ids(), "match_probability": np.full(5, 0.5)})
+    selection = choose_pairs(pairs, table, decisions.table())
+    assert np.flatnonzero(selection.keep).tolist() == [0, 2, 4]  # pair 4 is of another image
+    assert selection.captions == {2: "new", 4: "two"}
+    assert (selection.counts["repeated"], selection.counts["rewritten"], selection.counts["kept"]) == (2, 2, 3)

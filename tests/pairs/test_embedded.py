@@ -1,5 +1,6 @@
 """Images within Parquet files, and several captions in one row."""
 
+import base64
 import io
 import json
 import os
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pair_sources import reasons, refused, touch
+from pair_sources import by_content, reasons, refused, touch, write_table
 from pairsift.cache_folder import default_cache
 from pairsift.encode.decode import open_image
 from pairsift.pairs.embedded import MODIFIED, Store
@@ -51,7 +52,8 @@ def test_images_and_lists_of_captions(tmp_path):
     pairs = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
     assert pairs.captions == [f"{color} {word}" for color in COLORS for word in ("one", "two")]
     assert pairs.image_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert pairs.names == ["red.jpg", "green.jpg", "blue.jpg", "row 4", "row 5"]
+    nameless = [by_content(picture(*shown)) for shown in (("white", "GIF"), ("black", "TIFF"))]
+    assert pairs.names == ["red.jpg", "green.jpg", "blue.jpg", *nameless]
     assert pairs.columns == {"shop": [letter for letter in "abcde" for _ in range(2)]}
     assert [path.suffix for path in pairs.paths] == [".jpg", ".png", ".webp", ".gif", ".tif"]
     for path, color in zip(pairs.paths, COLORS, strict=True):
@@ -94,7 +96,7 @@ def test_a_changed_source_is_read_anew(tmp_path):
     os.utime(tmp_path / "x.parquet", (1, 1))
     second = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
     assert second.paths == first.paths[1:]
-    assert second.names == ["green.jpg", "blue.jpg", "row 3", "row 4"]
+    assert second.names == first.names[1:]
 
 
 def test_images_go_to_the_users_cache_unless_told(tmp_path, monkeypatch):
@@ -121,7 +123,7 @@ def test_a_column_of_bytes_and_what_else_lies_in_such_files(tmp_path):
     options = {"image_column": "jpg", "caption_column": "txt", "cache": tmp_path / "cache"}
     for _ in range(2):
         pairs = load(tmp_path / "x.parquet", **options)
-        assert pairs.names == [f"row {number}" for number in range(1, 6)]
+        assert pairs.names == [by_content(picture(color)) for color in COLORS]
         assert pairs.captions == COLORS
         assert pairs.columns == {"shop": list("abcde")}
 
@@ -254,3 +256,43 @@ def test_names_as_bytes_stay_names(tmp_path):
     pairs = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
     assert pairs.names[:3] == ["a.jpg", "Pyramid.jpg", "c.jpg"] and list(reasons(pairs)) == [3]
     assert not (tmp_path / "cache").exists()
+
+
+def test_images_without_a_name_keep_theirs_where_rows_go(tmp_path):
+    table = pa.table({"image": [{"bytes": picture(color), "path": None} for color in COLORS], "caption": COLORS})
+    names = []
+    for first in (0, 1):
+        pq.write_table(table.slice(first), tmp_path / "x.parquet")
+        names.append(load(tmp_path / "x.parquet", cache=tmp_path / "cache").names)
+    assert names[1] == names[0][1:]
+
+
+def test_images_stand_behind_a_column_that_only_names_them(tmp_path):
+    names = [f"{color}.jpg" for color in COLORS]
+    table = pa.table({"file_name": names, "img": [{"bytes": picture(c), "path": None} for c in COLORS], "text": COLORS})
+    pq.write_table(table, tmp_path / "x.parquet")
+    pairs = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+    assert [path.read_bytes() for path in pairs.paths] == [picture(color) for color in COLORS]
+    for name, color in zip(names, reversed(COLORS), strict=True):
+        (tmp_path / name).write_bytes(picture(color))
+    pairs = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
+    assert pairs.names == names and pairs.paths == [tmp_path / name for name in names]
+
+
+@pytest.mark.parametrize("encode", [base64.encodebytes, lambda data: base64.urlsafe_b64encode(data).rstrip(b"=")])
+def test_base64_in_lines_and_without_padding(tmp_path, encode):
+    rows = [[encode(picture(color)).decode(), color] for color in COLORS]
+    write_table(tmp_path / "x.csv", ["Photo", "caption"], rows)
+    for options in ({}, {"image_column": "photo"}):
+        pairs = load(tmp_path / "x.csv", cache=tmp_path / "cache", **options)
+        assert [path.read_bytes() for path in pairs.paths] == [picture(color) for color in COLORS]
+
+
+def test_files_win_over_thumbnails_as_base64(tmp_path):
+    names = [f"{color}.jpg" for color in COLORS]
+    rows = [[name, base64.b64encode(picture(color)).decode(), color] for name, color in zip(names, COLORS, strict=True)]
+    write_table(tmp_path / "x.csv", ["image", "thumb", "caption"], rows)
+    pairs = load(tmp_path / "x.csv", cache=tmp_path / "cache")  # none of the files is there
+    assert pairs.names == [by_content(picture(color)) for color in COLORS]
+    touch(tmp_path, *names)
+    assert load(tmp_path / "x.csv", cache=tmp_path / "cache").names == names

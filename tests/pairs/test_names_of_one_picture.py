@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pair_sources import by_content
 from pairsift.export.cleaned import export
 from pairsift.export.selection import Selection
 from pairsift.pairs.changes import merge, read_stored_pairs, write_stored_pairs
@@ -82,4 +83,4 @@ def test_rows_without_names_that_show_one_picture_have_one_name(tmp_path):
     pq.write_table(pa.table({"image": cells, "caption": [str(row) for row in range(24)]}), tmp_path / "x.parquet")
     for _ in range(2):
         pairs = load(tmp_path / "x.parquet", cache=tmp_path / "cache")
-        assert pairs.own_names is None and pairs.names == [f"row {row}" for row in range(1, 24, 2)]
+        assert pairs.own_names is None and pairs.names == [by_content(picture(shown)) for shown in dict.fromkeys(SHOWN)]

@@ -68,3 +68,13 @@ def test_other_folders_are_refused(tmp_path):
     (tmp_path / "train_texts.jsonl").write_text('{"text": "x", "image_ids": [1]}\n')
     assert "needs files such as train_imgs.tsv and train_texts.jsonl" in refused(tmp_path, reader="chinese_clip")
     assert "no image column" in refused(tmp_path / "train_texts.jsonl")
+
+
+def test_two_images_of_one_id_have_no_texts(tmp_path):
+    source = chinese_clip(tmp_path / "source")
+    with (source / "train_imgs.tsv").open("a") as file:
+        file.write(f"1001\t{base64.b64encode(PNG + b'another').decode()}\n")
+    for _ in range(2):  # the second time from the cache
+        pairs = load(source, cache=tmp_path / "cache")
+        assert [reason for _, reason in reasons(pairs).values()] == ["its image is one of several under this id"]
+        assert [pairs.captions[pair] for pair in pairs.ids()] == [f"train 图片 {k}" for k in (0, 2, 3)]

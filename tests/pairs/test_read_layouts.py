@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from pair_sources import reasons, refused, touch, write_table
@@ -206,3 +207,52 @@ def test_files_without_their_other_half_are_told(tmp_path):
         "ship.txt": beside,
         "sound.txt": beside,
     }
+
+
+def test_two_coco_images_of_one_id_have_no_captions(tmp_path):
+    touch(tmp_path, *NAMES)
+    images = [{"id": number % 5, "file_name": name} for number, name in enumerate(NAMES)]  # 0 is of the last one too
+    annotations = [{"image_id": number, "caption": f"caption {number}"} for number in range(5)]
+    (tmp_path / "x.json").write_text(json.dumps({"images": images, "annotations": annotations}))
+    pairs = load(tmp_path / "x.json")
+    assert reasons(pairs) == {0: ("x.json annotation 1", "image id 0 is of several images")}
+
+
+@pytest.mark.parametrize("rows", [lambda rows: {"data": rows}, lambda rows: {"rows": rows, "more": {"images": 6}}])
+def test_json_that_holds_the_word_images_elsewhere_is_a_table(tmp_path, rows):
+    touch(tmp_path, *NAMES)
+    records = [{"images": [name], "caption": f"a caption of {name}"} for name in NAMES]
+    (tmp_path / "x.json").write_text(json.dumps(rows(records)))
+    assert load(tmp_path / "x.json").names == NAMES
+
+
+def test_options_about_columns_are_refused_where_there_are_none(tmp_path):
+    touch(tmp_path, *NAMES)
+    images = [{"id": number, "file_name": name} for number, name in enumerate(NAMES)]
+    annotations = [{"image_id": number, "caption": f"caption {number}"} for number in range(6)]
+    (tmp_path / "x.json").write_text(json.dumps({"images": images, "annotations": annotations}))
+    line = "the reader 'coco' takes no --caption-column: leave it out"
+    assert refused(tmp_path / "x.json", caption_column="title") == line
+    assert len(load(tmp_path / "x.json", split_column="none")) == 6
+
+
+def test_a_pair_repeats_no_pair_that_is_skipped(tmp_path):
+    touch(tmp_path, *NAMES)
+    rows = [[NAMES[0], "one", "extra"], *([name, "one", "train"] for name in NAMES)]
+    write_table(tmp_path / "x.csv", ["image", "caption", "split"], rows)
+    assert list(reasons(load(tmp_path / "x.csv"))) == [0]
+
+
+def test_folders_named_as_hive_does_are_splits(tmp_path):
+    touch(tmp_path, *NAMES)
+    for number, split in enumerate(("train", "val", "test")):
+        names = NAMES[2 * number : 2 * number + 2]
+        folder = tmp_path / f"split={split}"
+        folder.mkdir()
+        write_table(
+            folder / "part-0.parquet", ["image", "caption"], [[name, f"caption {k}"] for k, name in enumerate(names)]
+        )
+    pairs = load(tmp_path, image_folder=tmp_path, reader="table")
+    assert {name: pairs.split[row] for row, name in enumerate(pairs.names)} == dict(
+        zip(NAMES, np.repeat(["train", "dev", "test"], 2), strict=True)
+    )

@@ -202,6 +202,7 @@ def test_splits_of_folders_and_names(tmp_path, names):
     split_of = dict(zip(pairs.names, pairs.split.tolist(), strict=True))
     for name, split in zip(names, ("train", "dev", "test", "unused"), strict=True):
         assert [split_of[f"{name.removesuffix('.tar')}/{number}.jpg"] for number in range(3)] == [split] * 3
+    assert ("captions without a split, which are unused: 3" in pairs.description) == ("unused" not in names[3])
     assert not pairs.columns
 
 

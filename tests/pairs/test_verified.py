@@ -53,7 +53,7 @@ def test_a_pair_that_noise_moved_is_not_verified() -> None:
         ("-1", "line 1: '-1' is no id"),
         ("x", "line 1: 'x' is no id"),
         ("19\n", "verifies no pair of train"),
-        ("", "verifies no pair of train"),
+        ("", "the file is empty"),
     ],
 )
 def test_what_a_file_cannot_say_is_told_in_one_line(tmp_path: Path, text: str, message: str) -> None:

@@ -197,8 +197,8 @@ than such captions do. Probabilities and rate are about captions of any other im
 they count as mismatched.
 Encoders that learned images and captions together may say more: --encoders siglip2 takes about 67 min for these pairs \
 on two cores, and its model is fetched once (pip install 'pairsift[hf]').
-1,030 suspects were mended or removed. Mismatches that are left look right: the rate and the number of suspects are \
-too low. Suspects that are as they were stay suspects.
+1,030 suspects were mended or removed. Mismatches that remain are hard to find now: the rate and the number of \
+suspects are too low. Suspects that did not change stay suspects.
 all captions are Greek.
 The vectors do not seem to share a space: by their cosine a pair stands above a random one in 51% of cases, by a \
 linear map in 82%. Recall, search and suggestions start from the cosine: give --aligned false.

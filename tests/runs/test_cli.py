@@ -19,7 +19,7 @@ def refused(capsys, *words: str) -> str:
 
 
 MESSAGES = [  # one for each message, in full or up to the names that grow with the package
-    (["fix"], "there is no verb 'fix'; did you mean fit?"),
+    (["fix"], "there is no command 'fix'; did you mean fit?"),
     (["fit"], "give a source: a file or a folder of image-caption pairs"),
     (["fit", "nowhere.csv"], "there is nothing at nowhere.csv: give a file or a folder of image-caption pairs"),
     (["fit", "SCENES", "--method", "foo"], "there is no method 'foo'; choose from crossfit, sift, plain, oracle, ncr"),

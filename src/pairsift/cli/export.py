@@ -13,7 +13,7 @@ from pairsift.cli.shared import QUIET, RUN, SOURCE, in_words
 
 @click.command()
 @RUN
-@click.option("--out", required=True, type=Path, metavar="PATH", help="File or folder to write; see below.")
+@click.option("--out", required=True, type=Path, metavar="PATH", help="File or folder to write.")
 @SOURCE
 @click.option(
     "--drop-below",
@@ -55,6 +55,7 @@ def export(run: Path, out: Path, source: str | None, quiet: bool, **rules: Any) 
         return
     left_out = [
         f"{counts['dropped']:,} dropped" * bool(counts["dropped"]),
+        f"{counts['repeated']:,} whose image has the new caption already" * bool(counts["repeated"]),
         f"{counts['below']:,} below {rules['drop_below']:g}" * bool(counts["below"]),
         f"{counts['skipped']:,} that could not be used" * bool(counts["skipped"]),
     ]

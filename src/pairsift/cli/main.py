@@ -62,7 +62,7 @@ class Verbs(click.Group):
             InputError: There is no such verb.
         """
         if args and args[0] not in VERBS and not ctx.resilient_parsing:
-            raise InputError(f"there is no verb {args[0]!r}; {similar(args[0], VERBS)}")
+            raise InputError(f"there is no command {args[0]!r}; {similar(args[0], VERBS)}")
         return super().resolve_command(ctx, args)
 
 

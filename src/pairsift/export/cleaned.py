@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -17,7 +16,7 @@ from pairsift.encode.decode import BadImage, image_size
 from pairsift.errors import InputError, similar, writing
 from pairsift.export.fiftyone import ENDING, export_fiftyone
 from pairsift.export.selection import Selection, pairs_of_records, selection_of_records
-from pairsift.export.shards import ChosenRecords, samples_of_rows, samples_of_shards, write_shards
+from pairsift.export.shards import ChosenRecords, image_bytes, samples_of_rows, samples_of_shards, write_shards
 from pairsift.export.tables import is_format_of_source, write_again, write_table
 from pairsift.files import only_writer, remove_parts, replacing, write_text
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
@@ -224,7 +223,7 @@ def _write_folder(out: Path, origin: Origin, pairs: Pairs, selection: Selection)
         for row, name in zip(captions, _file_names(pairs, captions, split_of), strict=True):
             place = part / name
             place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(pairs.paths[row], place)
+            place.write_bytes(image_bytes(pairs.paths[row]))
             lines = (" ".join(caption.split()) for caption in captions[row])
             place.with_suffix(".txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
@@ -260,6 +259,7 @@ def _file_names(pairs: Pairs, rows: Iterable[int], split_of: Mapping[int, str]) 
         if row in split_of and word != split_of[row]:
             place = PurePosixPath(split_of[row], *place.parts[word is not None :])
         stem = str(place.with_suffix(""))
-        stem = stem if stem.casefold() not in taken else f"{stem}_{row}"
+        while stem.casefold() in taken:
+            stem = f"{stem}_{row}"
         taken.add(stem.casefold())
         yield stem + (pairs.paths[row].suffix or ".jpg")

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 SPACE = re.compile(r"[ \t\r\n]*")
 DECODER = json.JSONDecoder()
+
+
+def json_line(cells: object) -> str:
+    """Return cells as JSON in one line, with null for numbers that JSON does not have: NaN and infinity."""
+    try:
+        return json.dumps(cells, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(cells), ensure_ascii=False, default=str)
+
+
+def _finite(cell: object) -> object:
+    if isinstance(cell, float):
+        return cell if math.isfinite(cell) else None
+    if isinstance(cell, dict):
+        return {name: _finite(value) for name, value in cell.items()}
+    return [_finite(value) for value in cell] if isinstance(cell, (list, tuple)) else cell
 
 
 class Member(NamedTuple):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pairsift.export.selection import Selection
 from pairsift.export.source_text import OtherLayout
-from pairsift.pairs.readers.parquet import BUFFER, IMAGE_ROWS, TEXT_ROWS, cells_of, has_bytes, is_binary, is_list
+from pairsift.pairs.readers.parquet import BUFFER, IMAGE_ROWS, TEXT_ROWS, are_images, cells_of, is_binary, is_list
 from pairsift.pairs.source_rows import Cells, KeptRow, Origin
 
 GROUP_BYTES = 64 << 20  # of a row group in memory; row groups of the source that are smaller stay as they are
@@ -30,7 +30,7 @@ def write_same_parquet(part: Path, origin: Origin, records: Selection, extra: Ma
     """
     with pq.ParquetFile(origin.files[0]) as file:
         schema, compression = _schema(file.schema_arrow, origin, extra), _compression(file)
-    n_rows = IMAGE_ROWS if any(has_bytes(kind) or is_binary(kind) for kind in schema.types) else TEXT_ROWS
+    n_rows = IMAGE_ROWS if any(are_images(kind) or is_binary(kind) for kind in schema.types) else TEXT_ROWS
     rows = _Rows(origin, records, extra, schema)
     with pq.ParquetWriter(part, schema, compression=compression, write_batch_size=n_rows) as writer:
         for path in origin.files:

@@ -22,7 +22,8 @@ class Selection:
         captions: New captions by pair.
         weight: Weight of each pair in a training on the exported data, [0, 1], (n_pairs,).
         counts: Number of pairs by what became of them: `kept`, `judged` (kept, and judged by the run),
-            `dropped`, `rewritten`, `below` (the threshold) and `skipped` (the run could not use them).
+            `dropped`, `rewritten`, `repeated` (their image has their new caption already), `below` (the threshold)
+            and `skipped` (the run could not use them).
         table: The table of judged pairs that the selection was made from.
     """
 
@@ -38,7 +39,8 @@ def choose_pairs(
 ) -> Selection:
     """Return what becomes of each pair: first by the decisions, then by thresholds for the undecided pairs.
 
-    Pairs that the run could not use are left out. Pairs that the source's splits leave out are kept.
+    Pairs that the run could not use are left out, and so are those whose new caption their image has already. Pairs
+    that the source's splits leave out are kept.
 
     Args:
         pairs: All pairs.
@@ -70,8 +72,12 @@ def choose_pairs(
     captions = {pair: row["new_caption"] for pair, row in choice_of.items() if row["decision"] == "replace"}
     captions |= {pair: caption for pair, (caption, _) in suggested.items()}
     probability[list(suggested)] = [value for _, value in suggested.values()]
+    repeated = _repetitions(pairs, keep, captions)
+    keep[repeated] = False
+    captions = {pair: caption for pair, caption in captions.items() if keep[pair]}
     masks = {"kept": keep, "judged": keep & judged, "dropped": dropped, "below": low, "skipped": ~usable}
-    counts = {name: int(mask.sum()) for name, mask in masks.items()} | {"rewritten": len(captions)}
+    counts = {name: int(mask.sum()) for name, mask in masks.items()}
+    counts |= {"rewritten": len(captions), "repeated": len(repeated)}
     return Selection(keep, captions, np.where(decided, 1.0, probability), counts, table)
 
 
@@ -83,6 +89,19 @@ def _suggested(table: pa.Table, replace_above: float | None, undecided: Bools) -
     likely = flagged.filter(pa.compute.greater_equal(flagged["suggestion_probability"], replace_above))
     columns = (likely[name].to_pylist() for name in ("pair", "suggested_caption", "suggestion_probability"))
     return {pair: (text, value) for pair, text, value in zip(*columns, strict=True) if undecided[pair]}
+
+
+def _repetitions(pairs: Pairs, keep: Bools, captions: Mapping[int, str]) -> list[int]:
+    """Return the pairs with a new caption that their image has from another kept pair."""
+    same_image = keep & np.isin(pairs.image_of, pairs.image_of[list(captions)])
+    kept: list[int] = np.flatnonzero(same_image).tolist()
+    present = {(pairs.image_of[pair], pairs.captions[pair]) for pair in kept if pair not in captions}
+    repeated = []
+    for pair in sorted(captions):
+        if (pair_now := (pairs.image_of[pair], captions[pair])) in present:
+            repeated.append(pair)
+        present.add(pair_now)
+    return repeated
 
 
 def pairs_of_records(pairs: Pairs) -> Ints:

@@ -78,19 +78,23 @@ def samples_of_rows(origin: Origin, chosen: ChosenRecords) -> Iterator[NewSample
         yield NewSample(chosen.folders[row.record], "", dict(files))
 
 
-def _image(path: Path) -> tuple[str, bytes]:
-    """Return the ending and the content of an image file.
+def image_bytes(path: Path) -> bytes:
+    """Return the content of an image file.
 
     Raises:
         InputError: The file cannot be read.
     """
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise InputError(
             f"{path}: the image cannot be read ({error.strerror or error}); put it back and repeat the command"
         ) from error
-    suffix = path.suffix.lower()
+
+
+def _image(path: Path) -> tuple[str, bytes]:
+    """Return the ending and the content of an image file."""
+    content, suffix = image_bytes(path), path.suffix.lower()
     suffix = suffix if suffix in IMAGE_SUFFIXES else image_suffix(content) or ".jpg"
     return "jpg" if suffix == ".jpeg" else suffix[1:], content
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pairsift.errors import writing
 from pairsift.export.documents import same_document, same_lines
+from pairsift.export.json_text import json_line
 from pairsift.export.parquet import write_same_parquet
 from pairsift.export.selection import Selection
 from pairsift.export.separated import same_rows
@@ -87,15 +87,10 @@ def write_again(out: Path, origin: Origin, records: Selection, extra: Extra) -> 
     return True
 
 
-def _separates(origin: Origin) -> bool:
-    """Return whether the source is separated text."""
-    return origin.file is not None and FORMATS.get(origin.file.suffix.lower(), read_separated) is read_separated
-
-
 def _parts(origin: Origin, records: Selection, extra: Extra) -> Iterator[bytes] | None:
     if origin.reader in ("coco", "karpathy"):
         return same_document(origin, records, extra)
-    if _separates(origin):
+    if origin.dialect is not None:
         return same_rows(origin, records, extra)
     return same_lines(origin, records, extra) if origin.starts else same_document(origin, records, extra)
 
@@ -123,7 +118,7 @@ def write_table(out: Path, origin: Origin, records: Selection, extra: Extra) -> 
             return
         with part.open("w", newline="\n", encoding="utf-8", errors="replace") as stream:
             if suffix == ".jsonl":
-                stream.writelines(json.dumps(cells, ensure_ascii=False, default=str) + "\n" for cells in rows)
+                stream.writelines(json_line(cells) + "\n" for cells in rows)
             else:
                 texts = ([as_text(cells.get(name)) for name in names] for cells in rows)
                 stream.writelines(_separated(chain([names], texts), "\t" if suffix == ".tsv" else ","))

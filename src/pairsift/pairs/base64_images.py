@@ -11,7 +11,7 @@ from pairsift.pairs.embedded import image_suffix
 ADDRESS = re.compile(r"data:image/[\w.+-]+;base64,")
 SHORTEST = 64  # characters of an image as base64
 BEGINNING = 24  # characters that hold the first bytes of the image
-ALPHABET = str.maketrans("-_", "+/")  # the other alphabet of base64
+ALPHABET = str.maketrans("-_", "+/", "\r\n")  # the other alphabet of base64, and lines of it
 
 
 def from_base64(text: str) -> bytes | None:
@@ -31,5 +31,6 @@ def is_base64_image(text: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Return the base64 of a text without what stands before it."""
-    return ADDRESS.sub("", text.strip(), count=1).translate(ALPHABET)
+    """Return the base64 of a text, with its padding, and without line ends and what stands before it."""
+    plain = ADDRESS.sub("", text.strip(), count=1).translate(ALPHABET)
+    return plain + "=" * (-len(plain) % 4)

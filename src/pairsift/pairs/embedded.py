@@ -17,6 +17,7 @@ from pairsift.errors import writing
 from pairsift.files import replacing
 
 INDEX = "index.json"
+NAMES = "by content"  # how images without a name are called, which a stored index must have too
 MODIFIED = 946_684_800  # seconds; equal for all files, because cached features depend on the modification time
 SIGNATURES = (
     (b"\xff\xd8\xff", ".jpg"),
@@ -37,7 +38,7 @@ class Embedded:
     """An image that a source contains as bytes.
 
     Attributes:
-        name: Name of the image in the source, or its row.
+        name: Name of the image in the source, or one by its content.
         file: File that the image was written to; None if there are no bytes.
     """
 
@@ -90,7 +91,7 @@ class Store:
 
     def __init__(self, source: Path, column: str, cache: Path | None, files: Sequence[Path] | None = None) -> None:
         real_path = os.path.realpath(source)
-        self._stamp = f"{column!r} {_state(source, files or [source])}"
+        self._stamp = f"{NAMES} {column!r} {_state(source, files or [source])}"
         self.folder = (cache or default_cache()) / "images" / hashlib.sha256(real_path.encode()).hexdigest()[:16]
 
     def images(self) -> list[Embedded | list[Embedded]] | None:
@@ -120,7 +121,8 @@ class Store:
 
         Args:
             data: Bytes of the image file.
-            name: Name of the image in the source. Its extension is used if the bytes do not determine one.
+            name: Name of the image in the source; empty for a name by its content, which stays where rows go. Its
+                extension is used if the bytes do not determine one.
 
         Raises:
             WriteError: The image cannot be written.
@@ -130,7 +132,7 @@ class Store:
         file = self.folder / digest[:2] / f"{digest}{suffix}"
         if not file.exists():
             self._write(file, data)
-        return Embedded(name, file)
+        return Embedded(name or f"image {digest[:16]}", file)
 
     def finish(self, images: Sequence[Embedded | list[Embedded]]) -> None:
         """Store the image of each row, or its images, so that they need not be read again.

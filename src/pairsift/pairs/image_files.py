@@ -33,6 +33,11 @@ def within(file: Path, base: Path) -> str:
     return os.path.relpath(absolute, root) if absolute.startswith(root + os.sep) else absolute
 
 
+def any_image(base: Path, names: Iterable[str]) -> bool:
+    """Return whether any of these image names refers to a file."""
+    return any(file is not None and os.path.isfile(file) for file, _ in find_images(base, names).places.values())
+
+
 class ImagePlaces(NamedTuple):
     """What was found for the image names of a source.
 

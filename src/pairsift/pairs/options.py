@@ -21,7 +21,7 @@ class DataOptions(Options):
     caption_column: str | None = Field(
         default=None,
         description="Column of the captions, where the reader cannot tell, or field of the JSON of shards; "
-        "for now its ids: jieba, bpe or bert.",
+        "with the reader now, the kind of token ids: jieba, bpe or bert.",
     )
     split_column: str | None = Field(
         default=None,
@@ -70,20 +70,20 @@ class DataOptions(Options):
     sample: int | None = Field(
         default=None,
         ge=1,
-        description="Number of images to train on, drawn by split_seed, with all their captions; by default all.",
+        description="Number of images to train on, drawn by --split-seed, with all their captions; by default all.",
     )
     dev: int | None = Field(
         default=None,
         ge=1,
-        description="Number of images in dev, drawn by split_seed: from the source's dev where it has one; by default "
-        "all of that, else a tenth of the images.",
+        description="Number of images in dev, drawn by --split-seed: from the source's dev where it has one; by "
+        "default all of that, else a tenth of the images.",
     )
     test: int | None = Field(default=None, ge=1, description="Number of images in test, drawn as those in dev.")
     captions_per_image: int | None = Field(
         default=None,
         ge=1,
-        description="Number of captions to keep for each image, drawn by split_seed; by default all. With 1, no image "
-        "has another caption that could be found for it, as in data from the web.",
+        description="Number of captions to keep for each image, drawn by --split-seed; by default all. With 1, no "
+        "image has another caption that could be found for it, as in data from the web.",
     )
     mismatches: Literal["random", "near"] = Field(
         default="random",

@@ -176,13 +176,15 @@ class Checks:
         key = (row, record.caption)
         if key in self._first_with and not self._may_repeat:
             return f"repeats {self._first_with[key]}"
-        self._first_with[key] = record.where
         word = record.split.lower()
         split = SPLIT_WORDS.get(self._evaluation.get(word, word)) if self._has_splits else UNUSED
         if split is None:
             return one_line(f"split {record.split!r} is none of train, dev, val, test, restval")
         earlier = self.split_of.setdefault(row, split)
-        return f"its image is in {earlier} already" if earlier != split else ""
+        if earlier != split:
+            return f"its image is in {earlier} already"
+        self._first_with[key] = record.where
+        return ""
 
     def _basic(self, record: Record, row: int, empty: str) -> str:
         if record.problem:

@@ -117,7 +117,7 @@ class Origin:
             captions: New captions by record.
             extra: New columns, by their names, with a value for each record.
             lists: Whether the captions of a list stay one row, and new columns are lists there; so do those that a
-                text lists, without new columns. Otherwise each has a row of its own.
+                text lists, without new columns. Otherwise each caption has a row of its own, as text.
         """
         first = 0
         for number, cells in enumerate(self.rows()):
@@ -142,11 +142,14 @@ class Origin:
         roles, items = self.reading.roles, self.reading.items(cells)
         kept = [record for record in range(first, first + len(items)) if keep[record]]
         several_images = isinstance(cells.get(roles.image), list) or len(self.reading.images_of(cells)) > 1
-        if lists and not extra and kept and (changes := self._as_one_row(cells, first, kept, captions)) is not None:
-            yield KeptRow(row, kept[0], {**cells, **changes}, changes)
-            return
         is_list = lists and isinstance(cells.get(roles.caption), list)
         together = is_list and not several_images and not roles.further
+        fits_row = not extra or together or len(items) == 1  # whether new columns have one cell for all that is kept
+        if lists and fits_row and kept and (changes := self._as_one_row(cells, first, kept, captions)) is not None:
+            columns = {name: [values[record] for record in kept] for name, values in extra.items()}
+            changes |= columns if is_list else {name: values[0] for name, values in columns.items()}
+            yield KeptRow(row, kept[0], {**cells, **changes}, changes)
+            return
         for records in filter(None, [kept] if together else [[record] for record in kept]):
             alone: Cells = {**dict.fromkeys(roles.further)}
             if several_images:
@@ -160,11 +163,11 @@ class Origin:
             yield KeptRow(row, records[0], {**cells, **written}, changes)
 
     def _as_one_row(self, cells: Cells, first: int, kept: Sequence[int], captions: Mapping[int, str]) -> Cells | None:
-        """Return the changed cells of a row with several pairs; None where it cannot stay one row."""
+        """Return the changed cells of a row; None where it cannot stay one row in its notation."""
         roles, reading = self.reading.roles, self.reading
         items = reading.items(cells)
         changes = self.changed_cells(cells, kept[0])
-        if len(items) == 1 or any(self.changed_cells(cells, record) != changes for record in kept[1:]):
+        if any(self.changed_cells(cells, record) != changes for record in kept[1:]):
             return None
         left = [(record, items[record - first]) for record in kept]
         wanted = [(item.image, as_text(captions.get(record, item.caption))) for record, item in left]
@@ -248,7 +251,7 @@ def _table(path: Path, columns: Columns, base: Path | None = None) -> Origin:
     reading, _ = read_columns(path, table, columns, columns.folder or base or root_of(path))
     if all(file.suffix.lower() in PARQUET for file in files):
         names = list(dict.fromkeys(name for file in files for name in unique(pq.read_schema(file).names)))
-        origin = Origin(names, reading, lambda: _parquet_rows(files), files=files)
+        origin = Origin(names, reading, lambda: _parquet_rows(files, reading.roles), files=files)
     else:
         origin = Origin(table.names, reading, lambda: (row.cells for row in table.rows), files=files)
         if origin.file is not None:
@@ -265,8 +268,9 @@ def _starts(rows: list[Row]) -> list[int]:
     return lines if len(lines) == len(rows) else []
 
 
-def _parquet_rows(files: Sequence[Path]) -> Iterator[Cells]:
-    """Yield the cells of each row of Parquet files."""
+def _parquet_rows(files: Sequence[Path], roles: Roles) -> Iterator[Cells]:
+    """Yield the cells of each row of Parquet files: captions as text, and other bytes as they are."""
+    captions = {roles.caption, *roles.further}
     for path in files:
         with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
             schema = file.schema_arrow
@@ -274,7 +278,8 @@ def _parquet_rows(files: Sequence[Path]) -> Iterator[Cells]:
             has_images = any(are_images(kind) or is_binary(kind) for kind in schema.types)
             for batch in file.iter_batches(IMAGE_ROWS if has_images else TEXT_ROWS):
                 columns = [
-                    column.to_pylist() if is_binary(column.type) else cells_of(column) for column in batch.columns
+                    column.to_pylist() if name not in captions and is_binary(column.type) else cells_of(column)
+                    for name, column in zip(names, batch.columns, strict=True)
                 ]
                 yield from (dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True))
 

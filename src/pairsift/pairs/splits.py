@@ -35,9 +35,9 @@ def split_of_place(place: PurePath) -> str:
     """Return the word for a split in the folders or in the name of a file; an empty string without a single one.
 
     Args:
-        place: Path of the file within the source.
+        place: Path of the file within the source, whose folders may be named as Hive does: `split=train`.
     """
-    folders = [part for part in place.parts[:-1] if part.lower() in SPLIT_WORDS]
+    folders = [word for part in place.parts[:-1] if (word := part.rpartition("=")[2]).lower() in SPLIT_WORDS]
     words = folders[-1:] or [word for word in re.split(r"[^a-z]+", place.stem.lower()) if word and word in SPLIT_WORDS]
     return words[0] if len(set(words)) == 1 else ""
 

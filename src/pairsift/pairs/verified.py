@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pairsift.errors import InputError
 from pairsift.pairs.options import DataOptions
 from pairsift.pairs.pairs import Pairs
+from pairsift.pairs.text import read_text
 
 MARKS = {"1": True, "true": True, "yes": True, "": False, "0": False, "false": False, "no": False}
 
@@ -51,15 +52,15 @@ def read_verified(pairs: Pairs, data: DataOptions) -> NDArray[np.bool_] | None:
 def _of_file(pairs: Pairs, name: str) -> NDArray[np.bool_]:
     """Return the mask of the ids that a file lists."""
     try:
-        lines = Path(name).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--verified {name} cannot be read: {error}") from None
+        lines = read_text(Path(name)).content.split("\n")
+    except InputError as error:
+        raise InputError(f"--verified {error}") from None
     mask = np.zeros(len(pairs), np.bool_)
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if not text:
             continue
-        if not (text.isascii() and text.isdigit() and int(text) < len(pairs)):
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < len(pairs)):
             raise InputError(f"{name} line {number}: {text!r} is no id of a pair, which go from 0 to {len(pairs) - 1}")
         mask[int(text)] = True
     return mask

@@ -32,8 +32,8 @@ TEXTS = {
     **JUDGEMENT_TEXTS,
     "other-encoders": "Encoders that learned images and captions together may say more: --encoders {name} takes about "
     "{time} for these pairs on two cores, and its model is fetched once (pip install 'pairsift[hf]').",
-    "mended-suspects": "{mended:,} suspects were mended or removed. Mismatches that are left look right: the rate and "
-    "the number of suspects are too low. Suspects that are as they were stay suspects.",
+    "mended-suspects": "{mended:,} suspects were mended or removed. Mismatches that remain are hard to find now: the "
+    "rate and the number of suspects are too low. Suspects that did not change stay suspects.",
     "unknown-language": "{found}{effect}.",
     "no-common-space": "The vectors do not seem to share a space: by their cosine a pair stands above a random one in "
     "{cosine:.0%} of cases, by a linear map in {linear:.0%}. Recall, search and suggestions start from the cosine: "

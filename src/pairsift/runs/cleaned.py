@@ -36,8 +36,10 @@ def fit_cleaned(
         overwrite: Whether to replace a run in the folder.
 
     Raises:
-        InputError: The export cannot be read, or its splits differ from the run's.
+        InputError: The run is a check, the export cannot be read, or its splits differ from the run's.
     """
+    if not run.config.has_recall:
+        raise InputError(f"{run.folder}: a check trains no network, so that there is nothing to compare: give a fit")
     config = cleaned_config(run, Path(export).expanduser(), out)
     pairs = read_pairs(config).pairs
     moved = images_elsewhere(run.prepared.pairs, pairs, SPLIT)

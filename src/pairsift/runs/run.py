@@ -212,8 +212,7 @@ class Run:
         """
         if not self.config.has_recall:
             raise InputError(
-                f"{self.folder}: a check has no recall, since its linear model knows the pairs of {split} by the "
-                "weights of the others: train with `pairsift fit` first"
+                f"{self.folder}: a check trains no network and has no recall: train with `pairsift fit` first"
             )
         if split not in SPLITS:
             raise InputError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
@@ -410,8 +409,8 @@ class Run:
         """Judge every usable pair and write `pairs.parquet`, `suspects.csv`, `metrics.json` and `report.html`.
 
         Held-out evidence on all pairs is computed anew: from 10,000 training pairs on by the saved folds and networks,
-        below by new folds. Suspects that are as they were stay suspects where others were mended or removed, and
-        decisions on captions that have changed are cleared.
+        below by new folds. Where suspects were mended or removed, the others stay suspects, and decisions on captions
+        that have changed are cleared.
 
         Returns:
             The table of judged pairs.

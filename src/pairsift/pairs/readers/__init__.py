@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from pairsift.errors import InputError
+from pairsift.errors import InputError, dashed
 from pairsift.pairs import READERS
 from pairsift.pairs.image_files import IMAGE_SUFFIXES, walk
 from pairsift.pairs.pairs import Pairs
@@ -40,6 +41,7 @@ ADVICE = {  # by the extensions of files that hold what a reader could read
 BUILT_IN = frozenset(READERS)
 # Readers whose images are not named by paths.
 WITHOUT_FOLDER = ("folder", "shards", "chinese_clip", "precomp", "now", "embeddings")
+WITHOUT_COLUMNS = ("coco", "karpathy", "chinese_clip", "nuswide")
 
 LAYOUTS = {
     "now": is_now,
@@ -81,7 +83,7 @@ def choose(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix == ".json":
         text = read_text(path).content
-        if text.lstrip().startswith("{") and '"images"' in text:
+        if text.lstrip().startswith("{") and '"images"' in text and _lists_images(text):
             return "coco" if '"annotations"' in text else "karpathy"
     if suffix in FORMATS or is_separated(path, Columns()):
         return "table"
@@ -92,6 +94,15 @@ def choose(path: Path) -> str:
         f"{path}: no reader fits the extension '{suffix}'; it may be {', '.join(FORMATS)}, .tar or a folder, "
         f"or name the reader: {', '.join(READERS)}"
     )
+
+
+def _lists_images(text: str) -> bool:
+    """Return whether a JSON object has a list of objects under `images`, or is not valid."""
+    try:
+        images = json.loads(text).get("images")
+    except (ValueError, RecursionError):
+        return True
+    return isinstance(images, list) and all(isinstance(image, dict) for image in images)
 
 
 def choose_for_all(pattern: Path) -> str:
@@ -260,6 +271,15 @@ def load(  # noqa: PLR0913
         folder = None if image_folder is None else folder_of_images(name, Path(image_folder))
         if text_file is not None and name != "folder":
             raise InputError(f"the reader {name!r} takes no --text-file: leave it out")
+        for option, value in (
+            ("image_column", image_column),
+            ("caption_column", caption_column),
+            ("split_column", None if split_column == NO_COLUMN else split_column),
+            ("quotes", quotes),
+            ("lists", lists),
+        ):
+            if value is not None and name in WITHOUT_COLUMNS:
+                raise InputError(f"the reader {name!r} takes no {dashed(option)}: leave it out")
         stored = None if cache is None else Path(cache)
         columns = Columns(image_column, caption_column, folder, stored, text_file, quotes, split_column, lists)
         draw = None if shares is None else Draw(split_seed, *shares)

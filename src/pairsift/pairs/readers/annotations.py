@@ -69,7 +69,12 @@ def read_coco(path: Path, columns: Columns) -> Listing:
         InputError: The file is not such JSON, or its images are not in the folders that are searched.
     """
     value, text = parse_json(path)
-    names = {as_text(image.get("id")): as_text(image.get("file_name")) for image in objects(value, "images", path)}
+    names: dict[str, str] = {}
+    ambiguous = set()
+    for image in objects(value, "images", path):
+        image_id, name = as_text(image.get("id")), as_text(image.get("file_name"))
+        if names.setdefault(image_id, name) != name:
+            ambiguous.add(image_id)
     root = folder_of_annotated(path, [name for name in names.values() if name], columns.folder)
     records = []
     annotations = objects(value, "annotations", path)
@@ -78,6 +83,8 @@ def read_coco(path: Path, columns: Columns) -> Listing:
         problem = caption_problem(annotation.get("caption"))
         if image_id not in names:
             problem = f"image id {image_id or 'none'} is not among the images"
+        elif image_id in ambiguous:
+            problem = f"image id {image_id} is of several images"
         records.append(
             Record(
                 where=f"{path.name} annotation {number}",

@@ -103,8 +103,15 @@ def _stored(path: Path, tables: list[Path], cache: Path | None) -> tuple[dict[st
             for name, data in _images_in(table)
         ]
         store.finish(images)
-    files = {image.name: image.file for image in in_rows(images)}
-    return files, {name: "its image is no base64" for name, file in files.items() if file is None}
+    files: dict[str, Path | None] = {}
+    problems = {}
+    for image in in_rows(images):
+        if image.file is None:
+            problems[image.name] = "its image is no base64"
+        elif files.setdefault(image.name, image.file) != image.file:
+            problems[image.name] = "its image is one of several under this id"
+        files.setdefault(image.name, image.file)
+    return files, problems
 
 
 def _images_in(table: Path) -> Iterator[tuple[str, bytes | None]]:

@@ -26,16 +26,62 @@ class Dialect:
     Attributes:
         separator: Character between two fields.
         quote: Character around a field that contains separators or line ends; empty if quotes are plain characters.
-        escape: Character before a quote, separator, line end or escape that belongs to a field; empty if there is none.
-        doubled: Whether a quote within quotes is doubled. Otherwise it is escaped.
+        escape: Character before a quote, separator, line end or escape that belongs to a field; empty if there is none,
+            and a quote within quotes is doubled.
         spaced: Whether a space follows each separator, which belongs to no field.
     """
 
     separator: str = ","
     quote: str = '"'
     escape: str = ""
-    doubled: bool = True
     spaced: bool = False
+
+    def fields(self, row: str) -> list[str] | None:
+        """Return the fields of a row as they are written, with their quotes; None if the row has another dialect."""
+        found, place = [], 0
+        pattern = re.compile(self._field(), re.DOTALL)
+        while match := pattern.match(row, place):
+            found.append(match[0])
+            place = match.end() + 1
+            if match.end() == len(row):
+                return found
+            if row[match.end()] != self.separator:
+                return None
+        return None
+
+    def _field(self) -> str:
+        separator, quote, escape = map(re.escape, (self.separator, self.quote, self.escape))
+        escaped = f"|{escape}." if escape else ""
+        plain = f"(?:[^{separator}{escape}]{escaped})*"
+        if not quote:
+            return plain
+        space = " *" if self.spaced else ""
+        return f"{space}{quote}(?:[^{quote}{escape}]|{quote}{quote}{escaped})*{quote}{plain}|{plain}"
+
+    def value(self, field: str) -> str:
+        """Return the text that a written field stands for."""
+        text = field.lstrip(" ") if self.spaced else field
+        if self.quote and text.startswith(self.quote):
+            inner, _, rest = text[1:].rpartition(self.quote)
+            text = inner.replace(self.quote * 2, self.quote) + rest
+        return re.sub(rf"{re.escape(self.escape)}(.)", r"\1", text, flags=re.DOTALL) if self.escape else text
+
+    def written(self, value: str, like: str) -> str:
+        """Return a value as a field, in quotes where it needs them or where the field in its place has them.
+
+        Without quotes and escapes, separators and line ends become spaces.
+        """
+        if not self.quote:
+            special = f"[\r\n{re.escape(self.escape + self.separator)}]"
+            return re.sub(special, lambda match: self.escape + match[0] if self.escape else " ", value)
+        is_quoted = like.lstrip(" ").startswith(self.quote)
+        space = like[: len(like) - len(like.lstrip(" "))] if self.spaced else ""
+        characters = (self.separator, self.quote, self.escape or self.quote, "\r", "\n")
+        if not is_quoted and not any(character in value for character in characters):
+            return space + value
+        for character in filter(None, (self.escape, self.quote)):
+            value = value.replace(character, (self.escape or character) + character)
+        return f"{space}{self.quote}{value}{self.quote}"
 
 
 class TextRecord(NamedTuple):
@@ -215,9 +261,9 @@ class Weight(NamedTuple):
 
 WAYS = (  # how quotes are marked, by the word for it; where the evidence is equal, the first is taken
     ("csv", Dialect()),
-    ("backslash", Dialect(escape="\\", doubled=False)),
-    ("none", Dialect(quote="", doubled=False)),
-    ("backslash", Dialect(quote="", escape="\\", doubled=False)),
+    ("backslash", Dialect(escape="\\")),
+    ("none", Dialect(quote="")),
+    ("backslash", Dialect(quote="", escape="\\")),
 )
 PROBE = 1000  # rows that show how the names of images look
 IMAGE_FILE = re.compile(rf"[^\t\r\n|\"]+(?:{IMAGE_ENDING})(?:#\d+)?", re.IGNORECASE)
@@ -256,9 +302,7 @@ def read_records(lines: list[str], form: Form, dialect: Dialect, quotes: str | N
         quotes: Word of `WAYS` that the user chose; None if the evidence decides.
     """
     ways = [
-        (name, replace(dialect, quote=way.quote, escape=way.escape, doubled=way.doubled))
-        for name, way in WAYS
-        if quotes in (name, None)
+        (name, replace(dialect, quote=way.quote, escape=way.escape)) for name, way in WAYS if quotes in (name, None)
     ]
     first = list(records(lines, form.start, ways[0][1], form.width))
     if len(ways) == 1 or not weigh(lines, form, ways[0][1], first, lambda _: True).irregular:

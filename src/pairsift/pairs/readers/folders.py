@@ -17,7 +17,7 @@ from pairsift.pairs.readers.shards import REPEATING, ROLES, column_name, fields_
 from pairsift.pairs.readers.tables import FORMATS, read_table
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS
-from pairsift.pairs.text import Text, as_text, decode, how_read, printable, quoted
+from pairsift.pairs.text import Text, as_text, decode, how_read, printable, quoted, read_text
 
 METADATA = "metadata"  # name of a table of the images of its folder
 TABLES = FORMATS.keys() - {".txt"}  # here, a text file holds the captions of an image
@@ -345,7 +345,7 @@ def _nothing(path: Path, images: Sequence[ImageFile], files: Sequence[Path]) -> 
     for folder in subfolders(place.parent) if images else []:
         if any((folder / images[0].name).with_suffix(suffix).is_file() for suffix in TEXT_SUFFIXES):
             return f"{line}; {folder} has such files: read {place.parent}, which contains both folders"
-    return line
+    return line if images else f"{line}; give a folder of images with captions, or a table"
 
 
 def _read_metadata(root: Path, tables: Sequence[Path], images: Sequence[ImageFile], columns: Columns) -> Listing:
@@ -412,7 +412,7 @@ def read_split_lists(folder: Path) -> dict[str, str]:
         word = file.stem.lower()
         if word not in SPLIT_WORDS:
             continue
-        for name in decode(file.read_bytes(), file).content.split("\n"):
+        for name in read_text(file).content.split("\n"):
             if not name.strip():
                 continue
             earlier = split_of.setdefault(name.strip(), word)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.pairs.embedded import Embedded, Store, holds_image, image_suffix, in_rows
+from pairsift.pairs.image_files import any_image
 from pairsift.pairs.readers.rows import IMAGE_COLUMNS, Row, SourceTable, find_column, pick_columns, unique
 from pairsift.pairs.records import Columns
 from pairsift.pairs.text import as_text, one_line
@@ -63,10 +64,8 @@ def read_parquet_files(source: Path, files: Sequence[Path], columns: Columns) ->
         store = Store(source, layouts[0].image, columns.cache, files)
         stored = store.images()
     images: list[Embedded | list[Embedded]] = []
-    root = root_of(source)
     tables = []
     for path, layout in zip(files, layouts, strict=True):
-        place = "" if path == source else f"{path.relative_to(root).as_posix()} "
         with opened(path) as file:
             first = len(images)
             if not layout.embedded:
@@ -74,7 +73,7 @@ def read_parquet_files(source: Path, files: Sequence[Path], columns: Columns) ->
             elif stored is not None:
                 of_rows = stored[first : first + file.metadata.num_rows]
             else:
-                of_rows = images_of(file, layout, store, place)
+                of_rows = images_of(file, layout, store)
             images += of_rows or ()
             rows = list(rows_of(path.name, file, layout, of_rows))
         left_out = tuple(name for name in layout.names if name not in layout.columns)
@@ -108,9 +107,11 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
     """
     schema = file.schema_arrow
     names = unique(schema.names)
-    if columns.image is None and columns.needs_image and find_column(names, IMAGE_COLUMNS) is None:
-        held = (name for position, name in enumerate(names) if begins_with_images(file, position))
-        columns = replace(columns, image=next(held, None))
+    if columns.image is None and columns.needs_image:
+        usual = find_column(names, IMAGE_COLUMNS)
+        if usual is None or not has_images(file, names.index(usual), columns.folder or root_of(path)):
+            held = (name for position, name in enumerate(names) if begins_with_images(file, position))
+            columns = replace(columns, image=next(held, None))
     roles = pick_columns(path, names, columns)
     image = roles.image
     embedded = bool(image) and holds_images(file, names.index(image))
@@ -123,6 +124,15 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
         or not (are_images(kind) or (is_binary(kind) and not all(map(is_text, bytes_of(file, position)))))
     ]
     return Layout(names, column_names, roles.image, embedded)
+
+
+def has_images(file: pq.ParquetFile, position: int, base: Path) -> bool:
+    """Return whether a column contains images, or names files, by its type or by its first cells."""
+    if begins_with_images(file, position):
+        return True
+    for batch in file.iter_batches(IMAGE_ROWS, columns=[file.schema_arrow.names[position]]):
+        return any_image(base, map(as_text, cells_of(column_at(file, batch, position))))
+    return False
 
 
 def begins_with_images(file: pq.ParquetFile, position: int) -> bool:
@@ -171,7 +181,9 @@ def is_binary(kind: pa.DataType) -> bool:
 
 def is_list(kind: pa.DataType) -> bool:
     """Return whether the cells of a column are lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+    types = pa.types
+    is_view = types.is_list_view(kind) or types.is_large_list_view(kind)
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or is_view)
 
 
 def has_bytes(kind: pa.DataType) -> bool:
@@ -229,42 +241,28 @@ def as_cell(image: Embedded) -> object:
     return image if image.file else image.name
 
 
-def images_of(file: pq.ParquetFile, layout: Layout, store: Store, place: str) -> list[Embedded | list[Embedded]]:
-    """Return the image of each row, or its images, written into the store.
-
-    Args:
-        file: The file.
-        layout: Its columns.
-        store: The store.
-        place: What stands before the number of a row in the names of images that have none.
-    """
+def images_of(file: pq.ParquetFile, layout: Layout, store: Store) -> list[Embedded | list[Embedded]]:
+    """Return the image of each row, or its images, written into the store."""
     images: list[Embedded | list[Embedded]] = []
-    firsts: dict[Path | None, Embedded] = {}  # rows without a name that show one picture have the name of the first
     position = layout.names.index(layout.image)
     for batch in file.iter_batches(IMAGE_ROWS, columns=[file.schema_arrow.names[position]]):
         for cell in column_at(file, batch, position).to_pylist():
-            row = f"{place}row {len(images) + 1}"
             if isinstance(cell, list):
-                parts = enumerate(cell, 1)
-                images.append([stored_image(store, part, f"{row} image {n}", firsts) for n, part in parts])
+                images.append([stored_image(store, part) for part in cell])
             else:
-                images.append(stored_image(store, cell, row, firsts))
+                images.append(stored_image(store, cell))
     return images
 
 
-def stored_image(store: Store, cell: object, place: str, firsts: dict[Path | None, Embedded]) -> Embedded:
-    """Return the image of a cell, written into the store, with its place in the file as name if it has none.
-
-    `firsts` holds the first image without a name that shows each picture.
-    """
+def stored_image(store: Store, cell: object) -> Embedded:
+    """Return the image of a cell, written into the store."""
     data, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
     name = as_text(path)
     if not isinstance(data, bytes) or not data:
         return Embedded(name, None)
     if is_text(data) and not holds_image(data):
         return Embedded("", None)
-    image = store.add(data, name or place)
-    return image if name else firsts.setdefault(image.file, image)
+    return store.add(data, name)
 
 
 def cells_of(column: pa.Array) -> list[object]:

@@ -152,12 +152,24 @@ def read_samples(path: Path, columns: Columns) -> tuple[list[Sample], Listing]:
         _store_images(samples, Store(path, "", columns.cache, tars), read)
     split = _take_splits(path, samples, columns.split)
     broken = f"JSON files that are no JSON objects and were passed over: {gathered.broken}" if gathered.broken else ""
+    records = [record for sample in samples for record in sample.records]
+    unused = sum(not record.split for record in records) if split else 0
     listing = Listing(
-        [record for sample in samples for record in sample.records],
+        records,
         image=f"{len(tars)} tar file{'s' * (len(tars) != 1)}",
         caption=" or ".join(gathered.captions) or "nowhere",
         split=split,
-        reading="; ".join(filter(None, (how_read(gathered.texts), broken, *(walked.note for walked in walks)))),
+        reading="; ".join(
+            filter(
+                None,
+                (
+                    how_read(gathered.texts),
+                    broken,
+                    f"captions without a split, which are unused: {unused}" * bool(unused),
+                    *(walked.note for walked in walks),
+                ),
+            )
+        ),
     )
     return samples, listing
 

@@ -13,12 +13,21 @@ import pyarrow.parquet as pq
 from pairsift.errors import InputError
 from pairsift.pairs.base64_images import from_base64, is_base64_image
 from pairsift.pairs.embedded import Embedded, Store, in_rows
-from pairsift.pairs.image_files import walk
+from pairsift.pairs.image_files import any_image, walk
 from pairsift.pairs.readers.cells import Reading, answers_of
 from pairsift.pairs.readers.choice import read_columns
 from pairsift.pairs.readers.json_rows import read_json_rows
 from pairsift.pairs.readers.parquet import read_parquet, read_parquet_files
-from pairsift.pairs.readers.rows import MissingColumn, Roles, Row, SourceTable, find_column, pick_columns, unique
+from pairsift.pairs.readers.rows import (
+    IMAGE_COLUMNS,
+    MissingColumn,
+    Roles,
+    Row,
+    SourceTable,
+    find_column,
+    pick_columns,
+    unique,
+)
 from pairsift.pairs.readers.separated import check_header, read_separated, without_number
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.splits import SPLIT_WORDS, evaluation_splits, split_of_place
@@ -180,24 +189,17 @@ def read_rows(path: Path, columns: Columns) -> SourceTable:
 def with_base64_images(path: Path, files: Sequence[Path], table: SourceTable, columns: Columns) -> SourceTable:
     """Return a table with the images that a column holds as base64, written into the cache folder.
 
-    A row has the name of the first one that shows the same picture.
-
     Raises:
         WriteError: An image cannot be written.
     """
-    names = table.names if columns.image is None else [columns.image]
-    name = next((name for name in names if _holds_base64(table, name)), None)
+    name = _base64_column(table, columns, columns.folder or root_of(path))
     if name is None or not columns.needs_image:
         return table
     store = Store(path, name, columns.cache, files)
     stored = store.images()
     if stored is None:
-        firsts: dict[Path | None, Embedded] = {}
-        stored = []
-        for row in table.rows:
-            data = from_base64(as_text(row.cells.get(name)))
-            image = Embedded("", None) if data is None else store.add(data, row.where)
-            stored.append(firsts.setdefault(image.file, image))
+        contents = (from_base64(as_text(row.cells.get(name))) for row in table.rows)
+        stored = [Embedded("", None) if data is None else store.add(data, "") for data in contents]
         store.finish(stored)
     rows = [
         replace(row, cells={**row.cells, name: image})
@@ -206,6 +208,18 @@ def with_base64_images(path: Path, files: Sequence[Path], table: SourceTable, co
         for row, image in zip(table.rows, in_rows(stored), strict=True)
     ]
     return replace(table, rows=rows)
+
+
+def _base64_column(table: SourceTable, columns: Columns, base: Path) -> str | None:
+    """Return the column that holds images as base64: the one of the images, or any other where this names no file."""
+    asked = IMAGE_COLUMNS if columns.image is None else (columns.image.strip().lower(),)
+    usual = find_column(table.names, asked)
+    if usual is not None and _holds_base64(table, usual):
+        return usual
+    cells = [] if usual is None else [as_text(row.cells.get(usual)) for row in table.rows[:SHOWN]]
+    if columns.image is not None or any_image(base, cells):
+        return None
+    return next((name for name in table.names if _holds_base64(table, name)), None)
 
 
 def _holds_base64(table: SourceTable, name: str) -> bool:
