@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from hypothesis import given as drawn
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Pairs
-from pairsift.spreadsheet import harmless
+from pairsift.spreadsheet import harmless, harmless_table
 from pairsift.table import detection, detector_scores, pair_table, verdict_names, write_division, write_tables
 
 BASE = [
@@ -244,3 +245,10 @@ def test_detectors_are_measured_over_training_pairs_by_hand():
     )
     assert unknown == {}
     assert detector_scores(table(pairs(), []), {"linear": np.zeros(0)}, np.zeros(0, np.int64)) == {}
+
+
+def test_all_kinds_of_texts_start_harmlessly_and_lists_are_json():
+    kinds = (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()))
+    columns = [pa.array(["=1", None]).cast(kind) for kind in kinds]
+    found = harmless_table(pa.table([*columns, pa.array([["=1", "ü"], None]), pa.array([-1, 2])], names=list("abcdef")))
+    assert [column.to_pylist() for column in found.columns] == [["'=1", None]] * 4 + [['["=1", "ü"]', None], [-1, 2]]

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 LOCK = ".lock"  # in a folder that one process at a time may write
 LEASE = 30.0  # seconds without a sign of life after which a process on another machine counts as dead
+MASK = os.umask(0o022)  # of the process, which can only be read by setting it
+os.umask(MASK)
 UNWRITTEN = 2.0  # seconds after which a lock file that is still empty counts as that of a dead process
 
 
@@ -54,6 +56,8 @@ def replacing(path: Path, durable: bool = False, locked: bool = False) -> Iterat
         if durable:
             with part.open("r+b") as stream:
                 os.fsync(stream.fileno())
+        if part.is_file():
+            part.chmod(0o666 & ~MASK)  # some libraries make files that others cannot read
         part.replace(path)
     finally:
         if part.is_dir():

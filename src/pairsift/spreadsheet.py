@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import sys
 from itertools import count
@@ -31,14 +32,27 @@ def plain(text: str) -> str:
 
 
 def harmless_table(table: pa.Table) -> pa.Table:
-    """Apply `harmless` to all texts and column names of a table; other values stay unchanged."""
-    columns = [
-        pa.array([None if value is None else harmless(value) for value in column.to_pylist()], pa.string())
-        if pa.types.is_string(column.type)
-        else column
-        for column in table.columns
-    ]
+    """Apply `harmless` to all texts and column names of a table, and write lists and objects as JSON.
+
+    Other values stay unchanged.
+    """
+    columns = [_harmless_column(column) for column in table.columns]
     return pa.table(columns, names=[harmless(name) for name in table.column_names])
+
+
+def _harmless_column(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    kind, types = column.type, pa.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if types.is_nested(kind):
+        texts = [
+            None if value is None else json.dumps(value, ensure_ascii=False, default=str)
+            for value in column.to_pylist()
+        ]
+    elif types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        texts = column.to_pylist()
+    else:
+        return column
+    return pa.array([None if text is None else harmless(text) for text in texts], pa.string())
 
 
 def is_filled_in(path: Path) -> bool:

@@ -57,7 +57,7 @@ MESSAGES = [  # one for each message, in full or up to the names that grow with 
     (["fit", "SCENES", "--config", "nowhere.yaml"], "there is no configuration file nowhere.yaml"),
     (
         ["evaluate", "nowhere"],
-        "nowhere holds no run: there is no pairsift.json; make a run with `pairsift fit`",
+        "nowhere holds no run: there is no pairsift.json; make a run with `pairsift check` or `pairsift fit`",
     ),
     (["audit"], "Missing argument 'RUN'."),
     (["demo", "--images", "3"], "3 scenes with seed 1: needs at least 10 images and a seed of 0 or above"),
@@ -97,6 +97,12 @@ def words_of(words, scenes, place, quick):
 def test_one_line_and_code_2(capsys, scenes, place, words, message, quick):
     assert refused(capsys, *words_of(words, scenes, place, quick)).startswith(f"pairsift: {message}")
     assert not (place / "refused").exists()
+
+
+def test_a_number_for_a_name_in_a_file_is_one_line(capsys, scenes, place, quick):
+    (place / "x.yaml").write_text("loss: 3\n")
+    words = words_of(["fit", "SCENES", "--config", str(place / "x.yaml")], scenes, place, quick)
+    assert "there is no loss '3'" in refused(capsys, *words)
 
 
 @pytest.mark.parametrize("words", REFUSED)

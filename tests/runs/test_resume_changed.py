@@ -16,6 +16,8 @@ from PIL import Image
 import pairsift
 from pairsift.cli import main
 from pairsift.pairs.changes import content_marks, file_mark, read_stored_pairs
+from pairsift.pairs.readers import load
+from pairsift.runs.fit import _leave_out
 from pairsift.train.loop import Trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # whole fits, on slow cores
@@ -193,3 +195,11 @@ def test_a_mark_is_that_of_the_content(tmp_path):
     np.save(vectors / "text.npy", rng.normal(size=(30, 8)).astype("f4"))
     after = content_marks(pairsift.load(vectors))
     assert len(before) == 30 and all(a != b for a, b in zip(before, after, strict=True))
+
+
+def test_networks_of_folds_that_are_not_finished_go_with_the_folds(source, tmp_path):
+    checkpoint = tmp_path / "run" / "folds" / "1" / "checkpoint.safetensors"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+    _leave_out(tmp_path / "run", load(source))
+    assert not checkpoint.exists()

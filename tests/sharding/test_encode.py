@@ -1,5 +1,6 @@
 """The encoding of a source shard by shard."""
 
+import errno
 import io
 import json
 import os
@@ -7,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -18,8 +21,12 @@ from vector_folder import vectors
 from pairsift.cli.main import main
 from pairsift.encode.cache import encode_pairs
 from pairsift.encode.registry import image_encoder, text_encoder
+from pairsift.errors import InputError, writing
 from pairsift.pairs.readers import load
+from pairsift.pairs.records import Columns
 from pairsift.sharding import source_shards
+from pairsift.sharding.exporting import export_rows
+from pairsift.sharding.vectors import VectorFiles
 from pairsift.web.images import Images
 from shard_sources import one_tar, picture, sample, write_shards, write_tar
 
@@ -177,3 +184,69 @@ def test_the_vectors_are_checked(tmp_path):
     assert main(["check", str(tmp_path / "vectors"), "--out", str(tmp_path / "run"), "--quiet"]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["noise_rate"]["estimated"] < 0.05 and sum(metrics["pairs"].values()) == 300
+
+
+def test_a_full_disk_is_no_broken_shard(tmp_path, capsys, monkeypatch):
+    source, out = write_shards(tmp_path / "shards"), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("pairsift.pairs.embedded.Store._write", full)
+        assert encode(source, out) == 2
+    assert "No space left" in capsys.readouterr().err and not list(out.glob("metadata/*.parquet"))
+    assert encode(source, out) == 0 and read(out)[2]["problem"].to_pylist() == [""] * 6
+
+
+def full(*_):
+    with writing(Path("x.png")):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("kind", ["tar", "csv"])
+def test_an_edited_source_is_refused(tmp_path, capsys, kind):
+    shards = write_shards(tmp_path / "shards")
+    source, edited = shards, shards / "00001.tar"
+    if kind == "csv":
+        for number in range(3):
+            (tmp_path / f"{number}.jpg").write_bytes(picture(number))
+        source = edited = tmp_path / "x.csv"
+        source.write_text("image,caption\n" + "".join(f"{number}.jpg,a cat {number}\n" for number in range(3)))
+    assert encode(source, tmp_path / "out") == 0
+    size = edited.stat().st_size
+    if kind == "csv":
+        source.write_text(source.read_text().replace("cat", "dog"))
+    else:
+        write_tar(edited, [file for number in range(3, 6) for file in sample(f"{number:09d}", number, "a cat")])
+    assert edited.stat().st_size == size  # tar files have a whole number of blocks
+    assert encode(source, tmp_path / "out") == 2
+    assert f"{source} or its options have changed since" in capsys.readouterr().err
+
+
+def test_parts_of_different_columns_are_exported_together(tmp_path):
+    source, out = tmp_path / "shards", tmp_path / "out"
+    for shard, fields in enumerate(({"shop": "a"}, {"price": "=1"}, {})):
+        numbers = range(shard * 3, shard * 3 + 3)
+        write_tar(source / f"{shard}.tar", [file for n in numbers for file in sample(f"{n}", n, None, **fields)])
+    assert encode(source, out) == 0
+    files_ = VectorFiles.open(out, Columns())
+    for name in ("x.parquet", "x.csv"):
+        export_rows(files_, np.arange(9) != 4, {2: "another"}, np.full(9, 0.5), tmp_path / name, "weight")
+    table = pq.read_table(tmp_path / "x.parquet")
+    assert table["caption"].to_pylist() == [
+        "caption 0",
+        "caption 1",
+        "another",
+        *(f"caption {n}" for n in (3, *range(5, 9))),
+    ]
+    assert table["shop"].to_pylist() == ["a"] * 3 + [None] * 5 and table["weight"].to_pylist() == [0.5] * 8
+    sheet = pyarrow.csv.read_csv(tmp_path / "x.csv")
+    assert sheet["price"].to_pylist()[3:5] == ["'=1"] * 2 and len(sheet) == 8
+
+
+def test_parts_without_a_column_and_facts_of_others_are_one_line(tmp_path):
+    source, out = write_shards(tmp_path / "shards"), tmp_path / "out"
+    assert encode(source, out) == 0
+    (out / "encoding.json").write_text("[]")
+    assert VectorFiles.open(out, Columns()).images_root == ""
+    part = sorted((out / "metadata").iterdir())[1]
+    pq.write_table(pq.read_table(part).drop_columns("caption"), part)
+    with pytest.raises(InputError, match=r"metadata_00001\.parquet: has no column 'caption', which metadata_00000"):
+        VectorFiles.open(out, Columns())

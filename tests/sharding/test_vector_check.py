@@ -159,11 +159,44 @@ def test_a_source_that_has_changed_ends_in_one_line(tmp_path):
         check_share(config, Share())
 
 
+def test_a_process_that_is_killed_at_the_very_beginning_leaves_a_folder_to_go_on_in(tmp_path, monkeypatch):
+    folder, out = tmp_path / "vectors", tmp_path / "run"
+    vectors(folder)
+    config = configure(folder, method="linear", matcher=LINEAR, out=out)
+    for name in ("write_marker", "in_turn", "write_text"):
+        with monkeypatch.context() as patch:
+            patch.setattr(vector_check, name, killed)
+            with pytest.raises(KeyboardInterrupt):
+                check_share(config, Share(4, 5))
+    check_share(config, Share(4, 5), lambda work, numbers: None)
+
+
+def killed(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_a_finished_run_goes_on_where_its_source_has_moved_and_not_where_it_has_changed(source, whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    shutil.copytree(source[0], tmp_path / "moved", copy_function=shutil.copy)  # with times of now
+    pairsift.open_run(tmp_path / "run", source=tmp_path / "moved").export(tmp_path / "clean.parquet")
+    assert len(pq.read_table(tmp_path / "clean.parquet")) == 1800
+    assert "changes" not in pairsift.open_run(tmp_path / "run").metrics
+    config = configure(source[0], method="linear", matcher=LINEAR, out=tmp_path / "run")
+    assert check_share(config, Share())
+    texts = np.load(tmp_path / "moved" / "text.npy")
+    np.save(tmp_path / "moved" / "text.npy", texts[::-1])
+    with pytest.raises(InputError, match="has changed since"):
+        pairsift.open_run(tmp_path / "run", source=tmp_path / "moved").export(tmp_path / "again.parquet")
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
         (["--shard", "2/2"], "--shard 2/2: give i/n with i from 0 to n - 1, such as 0/8"),
         (["--shard", "x"], "--shard x: give i/n"),
+        (["--shard", "0/2", "--text-encoder", "wordllama"], "--text-encoder needs all pairs at once: leave --shard"),
+        (["--shard", "0/2", "--resume"], "--shard and --ray always go on where they stopped: leave --resume"),
         (["--shard", "0/2", "--noise", "0.2"], "--noise needs all pairs at once: leave --shard and --ray out"),
     ],
 )

@@ -119,3 +119,13 @@ def test_vectors_of_other_encoders_are_one_line(run, tmp_path, capsys):
     finally:
         (run / "new" / "kept.npy").replace(run / "new" / "text.npy")
     assert "24 and 5 values, and those of the run 24 and 16" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_parts_of_another_run_are_not_taken(run, tmp_path):
+    pairsift.check(run / "known", out=tmp_path / "other", train=pairsift.TrainOptions(seed=7), progress=False)
+    words = ["score", str(tmp_path / "other"), str(run / "new"), "--out"]
+    assert main([*words, str(tmp_path / "clean.parquet")]) == 0
+    assert score(run, tmp_path / "scores.parquet", "--shard", "0/2") == 0
+    assert list(tmp_path.glob(".*.parts")) and main([*words, str(tmp_path / "scores.parquet")]) == 0
+    assert pq.read_table(tmp_path / "scores.parquet").equals(pq.read_table(tmp_path / "clean.parquet"))

@@ -330,6 +330,10 @@ class CheckCommand(FitCommand):
     def start(self, tree: dict[str, Any], resume: Resume, overwrite: bool, quiet: bool, **further: Any) -> None:
         """Check the source, or its share where one is asked for."""
         if any(further.values()):
+            if resume or overwrite:
+                raise InputError(
+                    "--shard and --ray always go on where they stopped: leave --resume and --overwrite out"
+                )
             self.share(tree, further["shard"], further["ray"], quiet)
         else:
             self.run(tree, resume, overwrite, quiet)
@@ -376,7 +380,8 @@ def choices_of(words: Sequence[str]) -> Choices:
     names = {name: options.get(f"--{name}", file_options.get(name)) for name in ("method", "matcher", "loss", "preset")}
     method = str(names["method"]) if names["method"] else None
     tree = put_over(file_options, in_groups({name.removeprefix("--"): value for name, value in options.items()}))
-    return Choices.make(method, str(names["matcher"] or MATCHER), names["loss"], names["preset"], tree)
+    loss = None if names["loss"] is None else str(names["loss"])
+    return Choices.make(method, str(names["matcher"] or MATCHER), loss, names["preset"], tree)
 
 
 def part_flags(choices: Choices) -> list[Flag]:

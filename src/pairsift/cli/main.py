@@ -187,7 +187,7 @@ def demo(out: Path, images: int, noise: float, seed: int, quiet: bool) -> None:
     scenes = out.with_name(out.name + "-scenes")
     require_own(out, "run")
     require_own(scenes, "scenes")
-    if holds_run(out) and Path(source_of(out)) != scenes.absolute():
+    if holds_run(out) and Path(source_of(out)) != scenes.resolve():
         raise InputError(f"{out} holds a run on {source_of(out)}: give another --out")
     if read_marker(scenes) is None:
         scenes.mkdir(parents=True, exist_ok=True)

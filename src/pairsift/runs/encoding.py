@@ -86,6 +86,10 @@ def _begin(encoding: Encoding, aligned: bool) -> None:
     begun = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     if begun != facts:
         different = next(name for name in reversed([*facts]) if begun.get(name) != facts[name])
+        if different == "mark":
+            raise InputError(
+                f"{options.source} or its options have changed since {folder} was begun: give another --out"
+            )
         raise InputError(
             f"{folder} was begun with another {different.replace('_', ' ')} ({begun.get(different)}): repeat that, or "
             "give another --out"

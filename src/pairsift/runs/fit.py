@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -19,7 +20,7 @@ from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
 from pairsift.encode.registry import TEXT_ENCODER
 from pairsift.errors import InputError, writing
-from pairsift.files import write_json, write_text
+from pairsift.files import write_text
 from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER
 from pairsift.match.base import Matcher
@@ -35,7 +36,6 @@ from pairsift.run_folder import (
     CONFIG,
     FRONT,
     METHOD_STATE,
-    METRICS,
     NGRAMS,
     SKIPPED,
     SOURCE,
@@ -221,9 +221,8 @@ def _fit(config: Config, claim: Claim, processes: Processes, resume: Resume, pro
     seconds = {"encode": round(after_encoding - start, 1), "evidence": round(after_evidence - after_encoding, 1)}
     seconds["train"] = round(trainer.position.seconds, 1)
     facts["bfloat16_products"] = trainer.fast_products
-    metrics = {**recall, **facts, **facts_of(config, prepared), "seconds": seconds}
-    write_json(folder / METRICS, metrics)
     run = Run(folder, prepared, progress)
+    run.metrics = {**recall, **facts, **facts_of(config, prepared), "seconds": seconds}
     run.write_judgement(claim.require_held, judgement)
     trainer.remove_checkpoints()
     return run
@@ -326,6 +325,7 @@ def _leave_out(folder: Path, pairs: Pairs) -> None:
     """
     for file in (folder / "model").glob("fold_*.safetensors"):
         file.unlink()
+    shutil.rmtree(folder / "folds", ignore_errors=True)  # trainings of such networks that are not finished
     write_skipped(pairs, folder / SKIPPED)
 
 

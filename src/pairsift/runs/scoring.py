@@ -21,7 +21,7 @@ from pairsift.arrays import Ints
 from pairsift.encode.features import Features
 from pairsift.encode.options import EMBEDDINGS
 from pairsift.errors import InputError, similar, writing
-from pairsift.files import write_parquet
+from pairsift.files import in_turn, write_parquet
 from pairsift.match.base import Matcher
 from pairsift.pairs.changes import content_marks, file_mark
 from pairsift.pairs.pairs import ADDED, SKIPPED, Pairs
@@ -218,7 +218,10 @@ def score_to(scorer: Scorer, out: Path, share: Share = ALL) -> int | None:
             write_parquet(files[-1], scorer.score(ids))
     if not all(file.exists() for file in files):
         return None
-    table = _join(files, out)
+    with in_turn(out.with_name(f".{out.name}.join.lock")):
+        if out.exists():  # another share has written it, and removed the parts
+            return sum(map(len, _chunks(scorer.new, CHUNK)))
+        table = _join(files, out)
     if scorer.progress:
         print(_flag_line(table), file=sys.stderr)
     for folder in out.parent.glob(f".{escape(out.name)}.{'[0-9a-f]' * 16}.parts"):  # of calls on other pairs too

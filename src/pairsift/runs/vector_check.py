@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from pairsift.cores import limit_threads, peak_memory
 from pairsift.errors import InputError, writing
 from pairsift.files import in_turn, remove_parts, write_json, write_text
-from pairsift.marker import require_own, write_marker
+from pairsift.marker import read_marker, require_own, write_marker
 from pairsift.mismatches import Mismatches
 from pairsift.pairs.pairs import Pairs, Skip
 from pairsift.pairs.precomputed import Precomputed
@@ -80,6 +80,11 @@ def _without(config: Config) -> str:
         "verified-column": data.verified_column,
     }
     named |= {"mismatches": data.mismatches == "near", "id-column": data.id_column}
+    named |= {
+        "reader": data.reader not in (None, "embeddings"),
+        "image-encoder": config.encode.image_encoder,
+        "text-encoder": config.encode.text_encoder,
+    }
     return next((f"--{name}" for name, value in named.items() if value), "")
 
 
@@ -117,16 +122,20 @@ def check_share(config: Config, share: Share, engine: Engine | None = None, show
     folder = config.folder
     require_own(folder, "run")
     with writing(folder):
-        (folder / SHARDS).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+    if read_marker(folder) is None:  # before all else, so that the folder is ours wherever a process is killed
+        write_marker(folder, "run")
+    with writing(folder):
+        (folder / SHARDS).mkdir(exist_ok=True)
+    judging = Judging(folder / SHARDS, files)
     with _alone(folder):
         if not holds_run(folder):
-            write_marker(folder, "run")
             write_text(folder / CONFIG, config.text())
         require_same(folder, read_config(folder / CONFIG), config)
         if finished(folder):
+            judging.require_same()
             return True
         learn(config, folder, files)
-    judging = Judging(folder / SHARDS, files)
     write_parts(judging, judging.parts.missing(share), engine, "judging", shown, at_once=True)
     missing = len(judging.parts.missing())
     if missing:
@@ -139,11 +148,9 @@ def check_share(config: Config, share: Share, engine: Engine | None = None, show
     return True
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path) -> AbstractContextManager[None]:
     """Let one process at a time begin or end a check."""
-    with in_turn(folder / SHARDS / ".lock", "another process is at this step: waiting for it"):
-        yield
+    return in_turn(folder / SHARDS / ".lock", "another process is at this step: waiting for it")
 
 
 def check_large(config: Config, shown: bool = True) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,15 @@ from pathlib import Path
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, writing
 from pairsift.files import in_turn
+from pairsift.marker import run_id
+from pairsift.pairs.changes import file_mark
 from pairsift.pairs.records import Columns
 from pairsift.run_folder import SHARDS
 from pairsift.runs.config import Config
 from pairsift.runs.skipped import list_skipped
 from pairsift.runs.vector_check import files_of, pairs_of
 from pairsift.sharding.engines import Engine, write_parts
-from pairsift.sharding.judging import Judging
+from pairsift.sharding.judging import JUDGE, Judging
 from pairsift.sharding.parts import Share
 from pairsift.sharding.tables import JudgedTables
 from pairsift.sharding.vectors import VectorFiles
@@ -59,7 +62,8 @@ def score_vectors(
                 source, *files.widths, *known_files.widths
             )
         )
-    folder = out.with_name(f".{out.name}.{files.mark}.parts")
+    facts = f"{files.mark} {run_id(run)} {file_mark(run / SHARDS / JUDGE)}"
+    folder = out.with_name(f".{out.name}.{hashlib.sha256(facts.encode()).hexdigest()[:16]}.parts")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     known = Judging(run / SHARDS, known_files)

@@ -16,7 +16,7 @@ from pairsift.arrays import Array
 from pairsift.encode.cache import encode_captions, encode_images
 from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.registry import image_encoder, text_encoder
-from pairsift.errors import InputError, UnreachableError, writing
+from pairsift.errors import InputError, UnreachableError, WriteError, writing
 from pairsift.files import replacing, write_parquet
 from pairsift.pairs.image_files import within
 from pairsift.pairs.pairs import SKIPPED, Pairs
@@ -81,9 +81,9 @@ class Encoding:
     @cached_property
     def mark(self) -> str:
         """A text by which source, options and encoders are recognised."""
-        files = [(str(shard.file), shard.start, shard.end) for shard in self.source.shards]
-        sizes = {shard.file.stat().st_size for shard in self.source.shards if isinstance(shard.file, Path)}
-        facts = [files, sorted(sizes), self.source.reader, self.options.columns, *(one.key() for one in self.encoders)]
+        shards = [(str(shard.file), shard.start, shard.end) for shard in self.source.shards]
+        keys = [encoder.key() for encoder in self.encoders]
+        facts = [shards, self.source.marks(), self.source.reader, self.options.columns, *keys]
         return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     def table(self, number: int) -> Path:
@@ -122,7 +122,7 @@ class Encoding:
             cache = Path(name)
             try:
                 pairs, places = self.source.read(shard, cache)
-            except UnreachableError:
+            except (UnreachableError, WriteError):
                 raise
             except InputError as error:
                 place = str(shard.file or self.options.source)

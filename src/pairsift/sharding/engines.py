@@ -16,7 +16,6 @@ from pairsift.progress import progress
 Work = Callable[[int], None]  # writes the part of a shard
 Engine = Callable[[Work, Sequence[int]], None]  # writes the parts of these shards
 AT_ONCE = 8  # shards; each takes nearly a gigabyte of memory
-LOCAL = "local"  # a Ray cluster of this machine alone
 
 
 def write_parts(
@@ -77,9 +76,7 @@ def run_on_ray(work: Work, numbers: Sequence[int], address: str) -> None:
     if not numbers:
         return
     try:
-        ray.init(
-            None if address == LOCAL else address, ignore_reinit_error=True, log_to_driver=False, logging_level="error"
-        )
+        ray.init(address, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(f"--ray {address}: {' '.join(str(error).split())}") from None
     cores = max(1, int(ray.cluster_resources().get("CPU", 1)))

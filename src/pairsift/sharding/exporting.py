@@ -7,15 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.dataset
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Bools, Reals
 from pairsift.errors import InputError, writing
 from pairsift.files import replacing
-from pairsift.pairs.readers.parquet import opened
+from pairsift.sharding.tables import write_blocks, write_csv_blocks
 from pairsift.sharding.vectors import VectorFiles
-from pairsift.spreadsheet import harmless_table
 
 FORMATS = (".parquet", ".csv", ".txt")
 ROWS = 65_536  # rows that are in memory at once
@@ -51,19 +50,7 @@ def export_rows(
                 stream.write(f"{row}\n" if weight is None else f"{row} {weight[row]}\n")
         return
     blocks = _kept(files, keep, captions, weight, column)
-    first = next(blocks)
-    with writing(out), replacing(out) as part:
-        if suffix == ".parquet":
-            with pq.ParquetWriter(part, first.schema) as writer:
-                writer.write_table(first)
-                for block in blocks:
-                    writer.write_table(block)
-        else:
-            first = harmless_table(first)
-            with pyarrow.csv.CSVWriter(part, first.schema) as sheet:
-                sheet.write_table(first)
-                for block in blocks:
-                    sheet.write_table(harmless_table(block))
+    (write_blocks if suffix == ".parquet" else write_csv_blocks)(out, blocks)
 
 
 def _kept(
@@ -71,17 +58,17 @@ def _kept(
 ) -> Iterator[pa.Table]:
     """Yield the rows to keep, some at a time; the first table may be empty."""
     start, changed = 0, np.array(sorted(captions), np.int64)
-    for part in files.parts:
-        with opened(part.table) as parquet:
-            for batch in parquet.iter_batches(ROWS):
-                rows = np.arange(start, start + len(batch))
-                start += len(batch)
-                table = pa.Table.from_batches([batch])
-                if len(np.intersect1d(rows, changed)):
-                    place = table.column_names.index(files.roles.caption)
-                    cells = table.column(place).to_pylist()
-                    cells = [captions.get(row, cell) for row, cell in zip(rows.tolist(), cells, strict=True)]
-                    table = table.set_column(place, table.field(place), pa.array(cells, table.field(place).type))
-                if weight is not None:
-                    table = table.append_column(column, pa.array(weight[rows]))
-                yield table.filter(pa.array(keep[rows]))
+    tables = [part.table for part in files.parts]
+    schema = pa.unify_schemas([pq.read_schema(table) for table in tables], promote_options="permissive")
+    for batch in pyarrow.dataset.dataset(tables, schema=schema).to_batches(batch_size=ROWS):
+        rows = np.arange(start, start + len(batch))
+        start += len(batch)
+        table = pa.Table.from_batches([batch])
+        if len(np.intersect1d(rows, changed)):
+            place = table.column_names.index(files.roles.caption)
+            cells = table.column(place).to_pylist()
+            cells = [captions.get(row, cell) for row, cell in zip(rows.tolist(), cells, strict=True)]
+            table = table.set_column(place, table.field(place), pa.array(cells, table.field(place).type))
+        if weight is not None:
+            table = table.append_column(column, pa.array(weight[rows]))
+        yield table.filter(pa.array(keep[rows]))

@@ -17,6 +17,7 @@ from pairsift.detect.pair_judge import PairEvidence
 from pairsift.errors import InputError
 from pairsift.mismatches import JudgedVectors, Mismatches
 from pairsift.object_file import read_object, write_object
+from pairsift.run_folder import finished
 from pairsift.sharding.parts import Parts
 from pairsift.sharding.vectors import VectorFiles
 from pairsift.vector_judge import VectorJudge
@@ -124,10 +125,24 @@ class Judging:
         Raises:
             InputError: It cannot be read, or the files are others by now.
         """
-        plan = read_object(self.folder / PLAN, Plan)
-        if plan.mark != self.files.mark:
+        self.require_same()
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return read_object(self.folder / PLAN, Plan)
+
+    def require_same(self) -> None:
+        """Raise an error if the files are others than those of the plan; those of a finished run may have moved.
+
+        Raises:
+            InputError: They are others, or the plan cannot be read.
+        """
+        marks = [mark.split("-") for mark in (self._plan.mark, self.files.mark)]
+        if finished(self.folder.parent):
+            marks = [mark[:1] for mark in marks]
+        if marks[0] != marks[1]:
             raise InputError(f"{self.files.path} has changed since {self.folder.parent} was begun: give another --out")
-        return plan
 
     @cached_property
     def judge(self) -> VectorJudge:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
 from pairsift.errors import InputError
+from pairsift.pairs.changes import content_marks
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose, read_listing, require_one, table_within
 from pairsift.pairs.readers.parquet import opened
@@ -87,6 +88,13 @@ class Source:
             self.shards = _of_rows(None, len(self._whole))
         if not self.shards:
             raise InputError(f"{path}: has no rows")
+
+    def marks(self) -> list[str]:
+        """Return texts that change with the source: of its files, or of its list and the images; none of URLs."""
+        if self._whole is not None:
+            return [self._whole.hash(), *content_marks(self._whole)]
+        files = dict.fromkeys(shard.file for shard in self.shards if isinstance(shard.file, Path))
+        return [f"{status.st_size} {status.st_mtime_ns}" for status in (file.stat() for file in files)]
 
     def read(self, shard: SourceShard, cache: Path) -> tuple[Pairs, list[Member | None]]:
         """Return the pairs of a shard, and the place of each pair's image where it lies in a tar file.

@@ -56,7 +56,7 @@ class JudgedTables:
         """Write the table of `pairsift.table.pair_table`, worst first; copies and equal captions are not numbered."""
         result = self._result
         order = np.argsort(result.match_probability, kind="stable")
-        _write_parquet(path, map(self._pairs_in, _blocks(order)))
+        write_blocks(path, map(self._pairs_in, _blocks(order)))
 
     def write_scores(self, path: Path) -> None:
         """Write the table of new pairs in their order, as CSV or Parquet by the name of the file."""
@@ -65,9 +65,9 @@ class JudgedTables:
             for rows in _all_blocks(len(self._result))
         )
         if path.suffix.lower() == ".csv":
-            _write_csv(path, tables)
+            write_csv_blocks(path, tables)
         else:
-            _write_parquet(path, tables)
+            write_blocks(path, tables)
 
     def write_suspects(self, path: Path) -> None:
         """Write the flagged pairs as CSV, worst first; a table that a person wrote decisions into is kept."""
@@ -75,13 +75,13 @@ class JudgedTables:
         flagged = np.flatnonzero(result.is_mismatch)
         order = flagged[np.argsort(result.match_probability[flagged], kind="stable")]
         keep_filled_in(path)
-        _write_csv(path, map(self._pairs_in, _blocks(order)), marked=True)
+        write_csv_blocks(path, map(self._pairs_in, _blocks(order)), marked=True)
 
     def write_suggestions(self, path: Path) -> None:
         """Write the suggested captions as `pairsift.suggest.table.suggestion_table` does."""
         ids, n = self._plan.ids, len(self._suggested)
         columns = ids[self._suggested], np.zeros(n, np.bool_), ids[self._source], self._probability.astype(np.float32)
-        _write_parquet(path, iter([pa.table([*columns, np.ones(n, np.bool_)], schema=SCHEMA)]))
+        write_blocks(path, iter([pa.table([*columns, np.ones(n, np.bool_)], schema=SCHEMA)]))
 
     def write_trust(self, path: Path) -> None:
         """Write the fold of each pair, its match probability and what each kind of evidence says."""
@@ -92,7 +92,7 @@ class JudgedTables:
             columns |= {"match_probability": judgement.probability[rows]}
             return pa.table(columns | {name: values[rows] for name, values in judgement.detectors.items()})
 
-        _write_parquet(path, map(block, _all_blocks(len(plan.ids))))
+        write_blocks(path, map(block, _all_blocks(len(plan.ids))))
 
     def _pairs_in(self, rows: Ints) -> pa.Table:
         """Return the rows of `pairs.parquet` of some pairs."""
@@ -162,7 +162,7 @@ def write_source(files: VectorFiles, plan: Plan, path: Path) -> None:
         }
         return pa.table(columns).replace_schema_metadata(facts)
 
-    _write_parquet(path, map(block, _all_blocks(len(files))))
+    write_blocks(path, map(block, _all_blocks(len(files))))
 
 
 def _named_images(files: VectorFiles, plan: Plan) -> Ints:
@@ -214,7 +214,7 @@ def _blocks(rows: Ints) -> Iterator[Ints]:
         yield rows[start : start + ROWS]
 
 
-def _write_csv(path: Path, blocks: Blocks, marked: bool = False) -> None:
+def write_csv_blocks(path: Path, blocks: Blocks, marked: bool = False) -> None:
     """Write tables one after the other as CSV, as `pairsift.table.write_csv` does."""
     first = harmless_table(next(blocks))
     with writing(path), replacing(path) as part, part.open("wb") as stream:
@@ -225,7 +225,7 @@ def _write_csv(path: Path, blocks: Blocks, marked: bool = False) -> None:
                 writer.write_table(harmless_table(table))
 
 
-def _write_parquet(path: Path, blocks: Blocks) -> None:
+def write_blocks(path: Path, blocks: Blocks) -> None:
     """Write tables one after the other as one.
 
     Raises:

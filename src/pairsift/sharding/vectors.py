@@ -19,6 +19,7 @@ from pairsift.arrays import Array, Ints
 from pairsift.detect.folds import fingerprints
 from pairsift.encode.source_features import SourceFeatures, open_source_features
 from pairsift.errors import InputError
+from pairsift.pairs.changes import file_mark
 from pairsift.pairs.precomputed import FeatureFiles, open_rows
 from pairsift.pairs.readers.embeddings import PROBLEM, Part, is_embeddings, numbered_parts, single_part
 from pairsift.pairs.readers.parquet import opened
@@ -80,6 +81,9 @@ class ParquetTexts(Texts):
         texts: list[str] = pc.fill_null(self.array_at(rows), "").to_pylist()
         return texts
 
+    def __getitem__(self, row: int) -> str:
+        return self.at(np.array([row]))[0]
+
     def _group(self, number: int) -> pa.Array:
         """Return the texts of a row group."""
         if self._kept is None or self._kept[0] != number:
@@ -105,6 +109,10 @@ def _as_text(column: pa.ChunkedArray) -> pa.Array:
         cells = array.cast(pa.large_binary()).to_pylist()
         array = pa.array([None if cell is None else cell.decode("utf-8", "replace") for cell in cells], array.type)
     return array
+
+
+def _digest(facts: object) -> str:
+    return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,9 @@ class VectorFiles:
                     raise InputError(f"{name}: a row has {width} values where the first part has {first}")
         names = pq.read_schema(parts[0].table).names
         roles = pick_columns(parts[0].table, names, Columns(columns.image, columns.caption, needs_image=False))
+        for part in parts[1:]:
+            if lacking := {role for role in roles if role} - set(pq.read_schema(part.table).names):
+                raise InputError(f"{part.table}: has no column {min(lacking)!r}, which {parts[0].table.name} has")
         return VectorFiles(path, parts, roles, aligned)
 
     def __len__(self) -> int:
@@ -172,7 +183,10 @@ class VectorFiles:
         facts = self.path / FACTS
         if not facts.exists():
             return ""
-        source = json.loads(facts.read_text(encoding="utf-8"))["source"]
+        try:
+            source = json.loads(facts.read_text(encoding="utf-8"))["source"]
+        except (ValueError, KeyError, TypeError):
+            return ""  # a file of somebody else
         return source if is_remote(source) else os.path.abspath(root_of(source))
 
     def image_files(self) -> dict[str, ParquetTexts]:
@@ -190,10 +204,14 @@ class VectorFiles:
 
     @cached_property
     def mark(self) -> str:
-        """A text by which the files are recognised: their names, sizes and times, and the columns that are read."""
+        """A text by which the files are recognised.
+
+        Its first part, up to a dash, is about their names and contents and about the columns that are read, the second
+        about their times.
+        """
         files = [file for part in self.parts for file in (part.images, part.texts, part.table)]
-        marks = [(file.name, status.st_size, status.st_mtime_ns) for file in files for status in [file.stat()]]
-        return hashlib.sha256(repr((marks, *self.roles, self.aligned)).encode()).hexdigest()[:16]
+        contents = ([(file.name, file_mark(file)) for file in files], *self.roles, self.aligned)
+        return "-".join(_digest(facts) for facts in (contents, [file.stat().st_mtime_ns for file in files]))
 
     @cached_property
     def captions(self) -> ParquetTexts:
