@@ -223,10 +223,10 @@ def test_vectors_of_one_space_are_compared_by_their_cosine():
     [
         (np.zeros(5), np.zeros((5, 2)), {}, r"image_vectors has shape \(5,\): give one row of numbers for every pair"),
         (np.ones((5, 2)), np.ones((4, 3)), {}, r"image_vectors has shape \(5, 2\) and caption_vectors \(4, 3\)"),
-        (np.ones((1, 2)), np.ones((1, 3)), {}, r"shape \(1, 2\) and caption_vectors \(1, 3\): give at least 2 pairs"),
+        (np.ones((1, 2)), np.ones((1, 3)), {}, r"one pair alone cannot be judged: give at least 2"),
         (np.array([[1, 2], [3, np.nan]]), np.ones((2, 2)), {}, r"shape \(2, 2\), and row 1 holds NaN or infinity"),
         (np.full((2, 2), 1e300), np.ones((2, 2)), {}, "row 0 holds NaN or infinity"),
-        (np.full((2, 2), 1e30), np.ones((2, 2)), {}, r"values of up to 1e\+30, whose squares float32 cannot add"),
+        (np.full((2, 2), 1e30), np.ones((2, 2)), {}, r"values of up to 1e\+30, which float32 cannot compare"),
         (np.ones((2, 2)), np.full((2, 2), 1e-30), {}, "caption_vectors holds values of up to 1e-30"),
         (np.array([["a", "b"]] * 3), np.ones((3, 2)), {}, "image_vectors is an array of <U1"),
         (np.array([[1], [2, 3]], object), np.ones((2, 2)), {}, r"an array of object: give rows of numbers.*np.stack"),
@@ -317,3 +317,32 @@ def test_the_arrays_of_the_readme_give_what_it_shows(capsys):
     for line in printed[1:]:  # the order of the worst, and the last digits, are the machine's
         pair, probability, source = line.split()
         assert int(pair) < 100 and int(source) == int(pair) + 1 and float(probability) < 0.01
+
+
+def moved(n, share, seed=0):
+    """Vectors of pairs of which a share of the captions, the first ones, is moved."""
+    rng = np.random.default_rng(seed)
+    hidden = rng.normal(size=(n, 8))
+    images, captions = (hidden @ np.random.default_rng(side).normal(size=(8, 16)) for side in (7, 8))
+    captions = captions + 0.2 * rng.normal(size=captions.shape)
+    count = round(share * n)
+    captions[:count] = np.roll(captions[:count], 1, 0)
+    return images, captions
+
+
+@pytest.mark.slow
+def test_new_pairs_have_a_rate_of_their_own_whatever_the_training_pairs_were():
+    known, new = moved(300, 0.2), moved(200, 0.6, seed=1)
+    train = np.arange(300) < 150  # the moved ones among them
+    scored = find_mismatches(*known, train=train).score(*new)
+    assert scored.rate == pytest.approx(0.6, abs=0.08)
+    assert scored.is_mismatch[:120].mean() > 0.9 and scored.is_mismatch[120:].mean() < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [1, 20])
+def test_few_new_pairs_are_judged_beside_many(n):
+    found = find_mismatches(*moved(300, 0.2))
+    images, captions = moved(20, 1.0, seed=1)
+    scored = found.score(images[:n], captions[:n])
+    assert scored.rate is not None and scored.is_mismatch.mean() > 0.8 and not scored.warnings

@@ -158,7 +158,13 @@ class JudgedVectors:
 
     @staticmethod
     def of(pairs: VectorPairs, seed: int) -> JudgedVectors:
-        """Learn from pairs, and find the evidence of the others."""
+        """Learn from pairs, and find the evidence of the others.
+
+        Raises:
+            InputError: There is a single pair.
+        """
+        if len(pairs) < 2:
+            raise InputError("one pair alone cannot be judged: give at least 2, since each is compared with others")
         learned, rest = shards.learned_rows(pairs.image_of, seed)
         judge = VectorJudge.fit(pairs.subset(learned) if len(rest) else pairs, seed)
         evidence = [judge.evidence_of(pairs.subset(rows)) for rows in shards.cut(pairs.image_of, rest)]
@@ -175,7 +181,8 @@ class JudgedVectors:
         """
         known = len(self.pairs)
         if known + len(new) <= shards.LEARNED:
-            judgement = JudgedVectors.of(self.pairs.followed_by(new), self.seed).judgement()
+            pairs = replace(self.pairs, train=np.ones(known, np.bool_))  # so that the new ones have a rate of their own
+            judgement = JudgedVectors.of(pairs.followed_by(new), self.seed).judgement()
         else:
             order = np.argsort(new.image_of, kind="stable")
             parts = [self.judge.evidence_of(new.subset(rows)) for rows in shards.cut(new.image_of, order)]
@@ -208,7 +215,8 @@ class Mismatches:
         match_probability: Probability that each pair matches, [0, 1], (n,).
         is_mismatch: Whether each pair is flagged: its match probability is below one half, the evidence is sufficient
             for verdicts, and its caption is not one that says too little, such as "photo", (n,).
-        rate: Estimated share of mismatched pairs, [0, 1]; None where the evidence is too weak for verdicts.
+        rate: Estimated share of mismatched pairs, [0, 1]; None where the evidence is too weak for verdicts, and of new
+            pairs that are beyond 50,000 with those before, of which some were not training pairs.
         interval: The ends of the rate's 90% interval; None where the evidence is too weak, and of new pairs where these
             have a rate of their own.
         warnings: Reasons to doubt the result, each with a `code` and a `text`.
@@ -223,8 +231,9 @@ class Mismatches:
         self.is_mismatch &= ~self._vague()
         outside = judgement.rate_outside_train
         rate = judgement.rate if known is None or outside is None else outside
-        self.rate: float | None = rate if judgement.verdicts else None
-        has_interval = judgement.verdicts and (known is None or outside is None)
+        is_joint = known is None or known.pairs.train.all() or len(known) + len(pairs) <= shards.LEARNED
+        self.rate: float | None = rate if judgement.verdicts and is_joint else None
+        has_interval = self.rate is not None and (known is None or outside is None)
         self.interval: tuple[float, float] | None = (judgement.low, judgement.high) if has_interval else None
         self.warnings: list[Caveat] = judgement_caveats(judgement)
         self._suggested: dict[int, tuple[Ints, Reals]] = {}
@@ -233,11 +242,11 @@ class Mismatches:
         return len(self.match_probability)
 
     def __repr__(self) -> str:
-        if self.rate is None:
+        if not self.judgement.verdicts:
             return f"<Mismatches: {len(self):,} pairs, no verdicts: {self.warnings[0]['text']}>"
         interval = "" if self.interval is None else f" ({self.interval[0]:.1%} to {self.interval[1]:.1%})"
-        flagged = int(self.is_mismatch.sum())
-        return f"<Mismatches: {len(self):,} pairs, {self.rate:.1%} mismatched{interval}, {flagged:,} flagged>"
+        rate = "" if self.rate is None else f", {self.rate:.1%} mismatched{interval}"
+        return f"<Mismatches: {len(self):,} pairs{rate}, {int(self.is_mismatch.sum()):,} flagged>"
 
     def suspects(self, k: int | None = None) -> pa.Table:
         """Return the flagged pairs, worst first, with the captions that would fit their images.

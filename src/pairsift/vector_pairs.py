@@ -18,7 +18,7 @@ from pairsift.encode.lazy_rows import LazyRows
 from pairsift.errors import InputError
 from pairsift.match.two_tower import check_one_space
 
-LARGEST = 1e12  # the largest value lies between 1e-12 and this, since squares are added in float32
+SMALLEST, LARGEST = 1e-6, 1e12  # of the largest value, since squares are added in float32
 ROWS = 16_384  # rows that are checked at once
 
 
@@ -72,8 +72,8 @@ class VectorPairs:
         shapes = f"image_vectors has shape {images.shape} and caption_vectors {texts.shape}"
         if len(images) != len(texts):
             raise InputError(f"{shapes}: give one row of each for every pair")
-        if len(images) < 2:
-            raise InputError(f"{shapes}: give at least 2 pairs, since each is compared with others")
+        if not len(images):
+            raise InputError(f"{shapes}: give at least one pair")
         if aligned:
             check_one_space(images.shape[1], texts.shape[1])
         if captions is not None:
@@ -187,10 +187,8 @@ def _vectors(name: str, values: Any) -> Array:
                 f"{name} has shape {array.shape}, and row {row} holds NaN or infinity: leave such pairs out"
             )
         largest = max(largest, float(part.max(initial=0)), -float(part.min(initial=0)))
-    if largest and not 1 / LARGEST <= largest <= LARGEST:
-        raise InputError(
-            f"{name} holds values of up to {largest:.0e}, whose squares float32 cannot add: scale them to 1"
-        )
+    if largest and not SMALLEST <= largest <= LARGEST:
+        raise InputError(f"{name} holds values of up to {largest:.0e}, which float32 cannot compare: scale them to 1")
     return array
 
 

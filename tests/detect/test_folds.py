@@ -8,7 +8,7 @@ from detect_helpers import OPTIONS, centred, unit
 
 from pairsift.arrays import text_numbers, unit_rows
 from pairsift.detect.evidence import memory_evidence
-from pairsift.detect.folds import Folds, copy_of, draw_swaps, make_folds, near_duplicates
+from pairsift.detect.folds import Folds, NearRows, copy_of, draw_swaps, fingerprints, make_folds, near_duplicates
 
 
 def naive_groups(vectors, least):
@@ -211,3 +211,22 @@ def test_near_duplicates_of_many_images_are_found_by_pivots():
     assert near.shape[1] > 1000 and (group[near[0]] == group[near[1]]).mean() >= 0.98
     alone = np.setdiff1d(np.arange(len(vectors)), near)
     assert len(np.unique(group[alone])) == len(alone) and len(np.unique(group)) <= len(vectors) - 0.9 * 1000
+
+
+def test_copies_of_an_image_are_grouped_without_comparing_them_with_each_other(monkeypatch):
+    rng = np.random.default_rng(0)
+    compared = []
+    found = NearRows.pairs
+    monkeypatch.setattr(NearRows, "pairs", lambda self, unit, n: (compared.append(n), found(self, unit, n))[1])
+    for _ in range(10):
+        n = int(rng.integers(40, 200))
+        place = rng.integers(0, n, n)
+        vectors = rng.normal(size=(n, 6)).astype(np.float32)[place]
+        group = near_duplicates(vectors, replace(OPTIONS.folds, max_group_share=1.0))
+        assert compared.pop() == len(set(place.tolist()))
+        assert sets_of(group) == naive_groups(vectors, OPTIONS.folds.near_duplicate_cosine)
+
+
+def test_zero_and_its_negative_are_one():
+    vectors = np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]], np.float32)
+    assert fingerprints(vectors)[0] == fingerprints(vectors)[1] != fingerprints(vectors)[2]

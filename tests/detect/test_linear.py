@@ -1,6 +1,6 @@
 """Ridge canonical correlation without the judged fold, against numpy."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -164,3 +164,11 @@ def test_groups_of_one_image_share_a_fold():
     folds, _, _ = small(30, 3, 5)
     assert (make_folds(folds.group_of, 5, 0) == folds.fold).all()
     assert (folds.fold.reshape(30, 3) == folds.fold[::3, None]).all()
+
+
+def test_large_constant_vectors_leave_no_rest():
+    rng = np.random.default_rng(0)
+    for size in (1e8, 1e11):
+        images, captions = np.full((60, 8), size, np.float32), rng.normal(size=(60, 5)).astype(np.float32)
+        found = canonical(images, captions, np.ones(60), OPTIONS.linear)
+        assert all(getattr(found, part.name).isfinite().all() for part in fields(found))

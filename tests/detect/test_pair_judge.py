@@ -151,6 +151,28 @@ def test_a_near_duplicate_is_judged_without_its_twin(siblings):
     assert (found.fold == judge.foldings[0].fold[rows]).all() and (found.group == judge.learned.group_of[rows]).all()
 
 
+@pytest.mark.parametrize("nearest", [0, 1])
+def test_between_two_near_duplicates_the_nearest_decides(nearest):
+    rng = np.random.default_rng(5)
+    hidden = rng.normal(size=(150, 16))
+    images, captions = (
+        (hidden @ rng.normal(size=(16, width)) + 0.3 * rng.normal(size=(150, width))).astype(np.float32)
+        for width in (48, 40)
+    )
+    images -= images.mean(0)
+    first, across = images[0].copy(), rng.normal(size=48)
+    across -= across @ first / (first @ first) * first
+    across *= np.linalg.norm(first) / np.linalg.norm(across)
+    images[1] = np.cos(0.6) * first + np.sin(0.6) * across  # not near the first one
+    angle = 0.25 + 0.1 * nearest
+    new = (np.cos(angle) * first + np.sin(angle) * across)[None].astype(np.float32)
+    ones = np.ones(150, np.bool_)
+    judge = PairJudge.fit(PairVectors(images, captions, np.arange(150), np.arange(150), ones), 0, LIGHT)
+    beside = judge._beside(PairVectors(new, captions[:1], np.arange(1), np.array([150]), ones[:1]))
+    groups = judge.learned.group_of
+    assert groups[0] != groups[1] and beside.group_of.tolist() == [groups[nearest]]
+
+
 def test_a_placeholder_of_the_learned_pairs_is_one_of_the_others_too():
     pairs, _ = drawn(900, noise=0.1, seed=6, vague=0.2)
     judge = PairJudge.fit(pairs, 0, LIGHT)

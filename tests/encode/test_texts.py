@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pairsift.encode.encoder import digest
 from pairsift.encode.registry import TEXT_ENCODERS, text_encoder
 from pairsift.encode.splitters import split_words
 from pairsift.encode.vocabularies import SPECIAL, IdsEncoder, Vocabulary, read_numbering
@@ -107,3 +108,7 @@ def test_unknown_and_incomplete_say_what_to_do():
     encoder = text_encoder("words", vocabulary=Vocabulary.build(["dog"], 1))
     assert (encoder.kind, encoder.dim) == ("ids", 1)
     assert encoder.key() != IdsEncoder(Vocabulary.build(["cat"], 1)).key()
+
+
+def test_the_parts_of_a_digest_are_told_apart():
+    assert digest(["a\0bbb", "c"]) != digest(["a", "bbb\0c"])

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pairsift.arrays import Floats, Ints, Reals
-from pairsift.detect.folds import Folds, centred_rows
+from pairsift.detect.folds import CentredRows, Folds
 from pairsift.detect.options import ContrastOptions, DetectOptions, NeighbourOptions
 
 ROWS = 4096  # rows whose cosines with the references are in memory at once
@@ -250,7 +250,7 @@ class Neighbours:
 
     def encoder(self, images: Floats, captions: Floats) -> PairEncoder:
         """Return a function that gives, for pairs with these features, one side as it is and the other predicted."""
-        x, y = (centred_rows(side, mean) for side, mean in zip((images, captions), self.means, strict=True))
+        x, y = (CentredRows(side, mean) for side, mean in zip((images, captions), self.means, strict=True))
 
         def encode(fold: int, members: Ints) -> tuple[Tensor, Tensor]:
             keys = self.keys[fold]
@@ -283,7 +283,7 @@ def fit_neighbours(
         The predictions of captions by images, and of images by captions.
     """
     means = images.mean(0), captions.mean(0)
-    x, y = centred_rows(images, means[0]), centred_rows(captions, means[1])
+    x, y = CentredRows(images, means[0]), CentredRows(captions, means[1])
     weights = torch.ones(1, len(folds)) if trust is None else torch.from_numpy(trust).float()  # one row: for all folds
     by_images, by_captions = [], []
     for fold in range(folds.count):
@@ -316,8 +316,7 @@ def _predictions(queries: Tensor, keys: Tensor, values: Tensor, weights: Tensor,
 
 def unit_vectors(x: Tensor) -> Tensor:
     """Return the rows of a tensor scaled to unit length, (n, d); a row of zeros stays zero."""
-    unit: Tensor = x / x.norm(dim=1, keepdim=True).clamp(min=1e-9)
-    return unit
+    return functional.normalize(x, eps=1e-9)
 
 
 def sibling_encoder(encode: PairEncoder, image_of: Ints, probability: Reals, weight: float) -> PairEncoder:

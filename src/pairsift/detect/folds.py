@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from pairsift.arrays import Array, Bools, Floats, Ints, unit_rows
+from pairsift.arrays import Array, Bools, Floats, Ints, first_numbers, unit_rows
 from pairsift.detect.options import DecoyOptions, DetectOptions, FoldOptions
 
 ROWS = 1024  # rows whose cosines with all others are in memory at once
@@ -170,19 +170,15 @@ def near_duplicates(vectors: Floats, options: FoldOptions) -> Ints:
         vectors: One vector per image, (n, d).
         options: The smallest cosine, and the largest group.
     """
-    n = len(vectors)
-    unit = centred_rows(vectors)
+    first, place = np.unique(first_numbers(fingerprints(vectors)), return_index=True, return_inverse=True)[1:]
+    n = len(first)  # copies of an image are one row, since all of many would be near all others
+    unit = CentredRows(vectors, vectors.mean(0), first)
     edges = NearRows(unit, n, options.near_duplicate_cosine).pairs(unit, n)
     graph = coo_matrix((np.ones(len(edges[0]), np.bool_), edges), (n, n))
-    group = connected_components(graph, directed=False)[1].astype(np.int64)
+    group = connected_components(graph, directed=False)[1].astype(np.int64)[place]
     oversized = np.flatnonzero(np.bincount(group)[group] > max(2, options.max_group_share * len(group)))
     group[oversized] = group.max(initial=0) + 1 + np.arange(len(oversized))
     return np.unique(group, return_inverse=True)[1].astype(np.int64)
-
-
-def centred_rows(vectors: Floats, mean: Floats | None = None) -> UnitRows:
-    """Return a function from rows to their vectors, less the mean of all, or this one, and of unit length, (k, d)."""
-    return CentredRows(vectors, vectors.mean(0) if mean is None else mean)
 
 
 @dataclass(frozen=True)
@@ -192,13 +188,16 @@ class CentredRows:
     Attributes:
         vectors: (n, d).
         mean: (d,).
+        chosen: The rows of the vectors that are the rows here; None for all.
     """
 
     vectors: Floats
     mean: Floats
+    chosen: Ints | None = None
 
     def __call__(self, rows: Ints) -> torch.Tensor:
         """Return the vectors of these rows, (k, d)."""
+        rows = rows if self.chosen is None else self.chosen[rows]
         return torch.from_numpy(unit_rows(self.vectors[rows] - self.mean))
 
 
@@ -324,7 +323,8 @@ def fingerprints(vectors: Array) -> NDArray[np.uint64]:
     factors = np.random.default_rng(0).integers(1, 2**63, vectors.shape[1], np.uint64) * 2 + 1
     found = np.zeros(len(vectors), np.uint64)
     for start in range(0, len(vectors), FINGERPRINTS):
-        part = np.ascontiguousarray(vectors[start : start + FINGERPRINTS], np.float32).view(np.uint32)
+        part = np.ascontiguousarray(vectors[start : start + FINGERPRINTS], np.float32) + np.float32(0)  # -0 is 0
+        part = part.view(np.uint32)
         found[start : start + FINGERPRINTS] = (part * factors).sum(1, dtype=np.uint64)
     return found
 

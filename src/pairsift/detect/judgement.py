@@ -80,9 +80,11 @@ class Judgement:
     limits: VerdictOptions = field(default_factory=VerdictOptions)
 
     def subset(self, rows: Ints) -> Judgement:
-        """Return the judgement of the pairs in these rows; the rates stay those of all."""
+        """Return the judgement of the pairs in these rows; the rates stay those of all, and so does the verdict."""
+        enough = len(self.probability) >= self.limits.min_pairs
         return replace(
             self,
+            limits=replace(self.limits, min_pairs=0) if enough else self.limits,
             probability=self.probability[rows],
             fold=self.fold[rows],
             detectors={name: values[rows] for name, values in self.detectors.items()},
@@ -92,12 +94,12 @@ class Judgement:
 
     @property
     def in_placeholder(self) -> Bools:
-        """Return whether each pair has a placeholder, (n,). It is empty if none has."""
+        """An array of bool: whether each pair has a placeholder, (n,); empty if none has."""
         return self.placeholder >= 0
 
     @property
     def verdicts(self) -> bool:
-        """Return whether the evidence is sufficient for verdicts.
+        """A bool: whether the evidence is sufficient for verdicts.
 
         Verdicts need at least 100 pairs, an expected AUROC A of at least 0.8, and enough pairs that differ from random
         ones: (1 - high) (2 A - 1) of at least 0.11, with the upper end of the rate's interval. This is 2 A' - 1 for the

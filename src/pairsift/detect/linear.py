@@ -54,17 +54,17 @@ def canonical(images: Floats, captions: Floats, trust: Reals, options: LinearOpt
         trust: Weight of each pair, [0, 1], (n,).
         options: The ridge, and the numbers of components and directions.
     """
-    x, y = (torch.from_numpy(principal(side, options)) for side in (images, captions))
+    components = [Components.fit(side, options) for side in (images, captions)]
+    x, y = (torch.from_numpy(part.project(side)) for part, side in zip(components, (images, captions), strict=True))
     weight = torch.from_numpy(np.asarray(trust, np.float64))
     model = _canonical(list(_moments(x, y, weight, torch.arange(len(x)))), options)
-    image_mean, image_map = _unreduced(images, model.image_mean, model.image_map, options)
-    caption_mean, caption_map = _unreduced(captions, model.caption_mean, model.caption_map, options)
+    image_mean, image_map = _unreduced(components[0], model.image_mean, model.image_map)
+    caption_mean, caption_map = _unreduced(components[1], model.caption_mean, model.caption_map)
     return Canonical(image_mean, caption_mean, image_map, caption_map)
 
 
-def _unreduced(vectors: Floats, mean: Tensor, projection: Tensor, options: LinearOptions) -> tuple[Tensor, Tensor]:
+def _unreduced(components: Components, mean: Tensor, projection: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean and the map of whole vectors by the mean and the map of their components, (d,) and (d, k)."""
-    components = Components.fit(vectors, options)
     if components.basis is not None:
         basis = torch.from_numpy(components.basis)
         mean, projection = basis @ mean, basis @ projection
@@ -90,9 +90,9 @@ class JoinedRows:
         kinds = zip(self.kinds, self.means, strict=True)
         return np.concatenate([unit_rows(vectors[rows] - mean) for vectors, mean in kinds], 1)
 
-    def mean(self, axis: int) -> Floats:
+    def mean(self, axis: int, dtype: type = np.float64) -> Floats:
         """Return the mean over the rows, (d + e,)."""
-        sums = [self[start : start + ROWS].sum(axis, np.float64) for start in range(0, len(self), ROWS)]
+        sums = [self[start : start + ROWS].sum(axis, dtype) for start in range(0, len(self), ROWS)]
         return np.asarray(np.sum(sums, 0) / max(1, len(self)), np.float32)
 
 
@@ -111,7 +111,8 @@ class Components:
     @staticmethod
     def fit(vectors: Floats | JoinedRows, options: LinearOptions) -> Components:
         """Fit the components to rows of vectors, (n, d); there are at most n."""
-        mean, width = vectors.mean(0), min(options.max_width, len(vectors))
+        width = min(options.max_width, len(vectors))
+        mean = np.asarray(vectors.mean(0, np.float64), np.float32)  # in float32, large equal values leave a rest
         if vectors.shape[1] <= width:
             return Components(mean, None)
         sample = vectors[:: max(1, -(-len(vectors) // options.max_rows))] - mean

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+# Smallest values of options; of others, 1 for whole numbers and 0 for shares and the like.
+LEAST = {"folds": 2, "inner_folds": 2, "rounds": 0, "max_log_ratio": float("-inf"), "max_below_near": float("-inf")}
+
 
 @dataclass(frozen=True)
 class FoldOptions:
@@ -337,7 +340,8 @@ class DetectOptions:
         """Return these options with other values, by group and name, as `changes` returns them.
 
         Raises:
-            ValueError: A group or a name is unknown, or a value is no number, or no whole number where one is needed.
+            ValueError: A group or a name is unknown, or a value is no number, too small, or no whole number
+                where one is needed.
         """
         groups: dict[str, Any] = {}
         for group, options in values.items():
@@ -349,5 +353,8 @@ class DetectOptions:
                     raise ValueError(f"there is no option {group}.{name}")
                 if isinstance(value, bool) or not isinstance(value, int if kinds[name] == "int" else int | float):
                     raise ValueError(f"{group}.{name} is {value!r}; it must be of the type {kinds[name]}")
+                least = LEAST.get(name, int(kinds[name] == "int"))
+                if value < least:
+                    raise ValueError(f"{group}.{name} is {value!r}; it must be at least {least}")
             groups[group] = replace(getattr(self, group), **options)
         return replace(self, **groups)

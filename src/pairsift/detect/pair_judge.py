@@ -11,7 +11,7 @@ import numpy as np
 from pairsift.arrays import Array, Bools, Floats, Ints, Reals
 from pairsift.detect.calibration import calibrate_sides, quantile_among
 from pairsift.detect.fitted import FittedDivision
-from pairsift.detect.folds import NearRows, centred_rows, fingerprints
+from pairsift.detect.folds import CentredRows, NearRows, fingerprints
 from pairsift.detect.judged_pairs import JudgedPairs, PairVectors, Reduction, with_finite_vectors
 from pairsift.detect.judgement import (
     SHIPPED,
@@ -25,6 +25,8 @@ from pairsift.detect.judgement import (
     with_few_threads,
 )
 from pairsift.detect.options import DetectOptions
+
+BLOCK = 8192  # pairs of near images whose cosines are computed at once
 
 
 @dataclass(frozen=True)
@@ -147,12 +149,12 @@ class PairJudge:
         """The images that were learned from, among which near-duplicates are found, and their mean."""
         images = self.learned.images
         mean = images.mean(0)
-        return NearRows(centred_rows(images, mean), len(images), self.options.folds.near_duplicate_cosine), mean
+        return NearRows(CentredRows(images, mean), len(images), self.options.folds.near_duplicate_cosine), mean
 
     def evidence(self, pairs: PairVectors) -> PairEvidence:
         """Return the evidence of pairs that were not learned from.
 
-        An image that is a near-duplicate of a learned one is judged by the models that did not see that one.
+        An image that is a near-duplicate of learned ones is judged by the models that did not see the nearest of these.
 
         Args:
             pairs: The pairs; texts have the numbers that they have among the learned pairs, or others. All pairs of an
@@ -190,9 +192,13 @@ class PairJudge:
         new = np.arange(len(own))
         image_of = np.where(known, number[np.minimum(place, len(prints) - 1)], int(number.max()) + 1 + new)
         rows, mean = self._near_rows
-        near, learned = rows.pairs(centred_rows(pairs.images, mean), len(own))
+        unit = CentredRows(pairs.images, mean)
+        near, learned = rows.pairs(unit, len(own))
+        blocks = np.array_split(np.arange(len(near)), max(1, len(near) // BLOCK))
+        cosine = [(unit(near[block]) * rows.unit(learned[block])).sum(1).numpy() for block in blocks]
+        order = np.argsort(np.concatenate(cosine), kind="stable")  # the nearest learned image comes last, and stays
         group_of = int(group.max()) + 1 + new
-        group_of[near] = group[learned]
+        group_of[near[order]] = group[learned[order]]
         return JudgedPairs(
             *self.reduction.sides(pairs),
             pairs.text_of,

@@ -136,7 +136,8 @@ def digest(parts: Iterable[str], weights: Mapping[str, Tensor] | None = None) ->
     """Return 32 hexadecimal digits over texts and tensors (names, shapes, types and values)."""
     hasher = hashlib.sha256()
     for part in parts:
-        hasher.update(part.encode("utf-8", "surrogatepass") + b"\0")
+        text = part.encode("utf-8", "surrogatepass")
+        hasher.update(b"%d " % len(text) + text)
     for name, tensor in sorted((weights or {}).items()):
         hasher.update(f"\1{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
         values = tensor.detach().cpu().contiguous()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,29 +15,11 @@ from pairsift.encode.encoder import Array, without_surrogates
 _BATCH = {"cpu": 4096, "cuda": 65536}  # tokens; on a CPU, more of them exceed its caches and are slower
 
 
-class FlatNetwork(Protocol):
-    """A network in evaluation mode."""
-
-    def __call__(self, ids: Tensor, lengths: Tensor, pooled: bool) -> Tensor:
-        """Encode captions, from the shortest to the longest.
-
-        Args:
-            ids: The tokens of all captions, (total,).
-            lengths: Number of tokens of each caption, at least 1, (n,).
-            pooled: Whether to return one vector for each caption.
-
-        Returns:
-            (n, dim) float32; else a vector for each token, (total, dim).
-        """
-        ...
-
-
-class Tokens(Protocol):
-    """A tokenizer with the tokens that mark the two ends of a caption, which several threads may use."""
-
-    def __call__(self, captions: list[str]) -> list[list[int]]:
-        """Return the tokens of each caption, first and last ones included."""
-        ...
+# A network in evaluation mode: of the tokens of all captions, from the shortest to the longest, (total,), the number of
+# tokens of each, (n,), and whether to pool them, it returns a vector for each caption, (n, dim), or each token.
+FlatNetwork = Callable[[Tensor, Tensor, bool], Tensor]
+# A tokenizer that several threads may use: the tokens of each caption, with those that mark its two ends.
+Tokens = Callable[[list[str]], list[list[int]]]
 
 
 class FlatEncoder:

@@ -54,7 +54,7 @@ def _others() -> dict[str, tuple[str, ...]]:
         words = tuple(line.split())
         for word in words:
             others[word] = others.get(word, ()) + tuple(other for other in words if other != word)
-    return others
+    return {word: tuple(dict.fromkeys(of_word)) for word, of_word in others.items()}
 
 
 EXCHANGES: Mapping[str, tuple[str, ...]] = _others()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pairsift.arrays import Ints
+from pairsift.arrays import Ints, first_numbers
 from pairsift.errors import InputError
 from pairsift.pairs.pairs import Noise, Pairs
 from pairsift.pairs.precomputed import load_array
@@ -117,11 +117,8 @@ def training_images(image_of: Ints) -> tuple[Ints, Ints]:
     Returns:
         Image rows, (n_images,), and the position of each caption's image among them, (n,) in [0, n_images).
     """
-    rows, first_captions, inverse = np.unique(image_of, return_index=True, return_inverse=True)
-    order = np.argsort(first_captions)
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rows[order].astype(np.int64), rank[inverse.reshape(-1)]
+    position = first_numbers(image_of)
+    return image_of[np.unique(position, return_index=True)[1]], position
 
 
 def read_index(pairs: Pairs, path: str | Path) -> Pairs:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pairsift.arrays import Ints
+from pairsift.arrays import Ints, first_numbers
 from pairsift.retrieve.ranks import KS, RightAnswers, SimilarityRows, WrongAhead, count_wrong
 
 TOLD = 0.05  # smallest difference of a recall, in percent, that is told
@@ -31,7 +31,7 @@ class EqualItems:
     @staticmethod
     def make(picture: Ints, text: Ints) -> EqualItems:
         """Make the numbers from any that are the same for equal items, such as those of a whole data set."""
-        return EqualItems(_in_order(picture), _in_order(text))
+        return EqualItems(first_numbers(picture), first_numbers(text))
 
     @property
     def repeats(self) -> bool:
@@ -203,9 +203,3 @@ def _first(query: Ints, ahead: Ints) -> Ints:
     first = np.full(int(query.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, query, ahead)
     return first
-
-
-def _in_order(number: Ints) -> Ints:
-    """Return numbers from 0 in the order in which they first occur."""
-    first, place = np.unique(number, return_index=True, return_inverse=True)[1:]
-    return np.argsort(np.argsort(first))[place].astype(np.int64)
