@@ -241,3 +241,12 @@ def test_long_paths_are_cut_in_the_middle():
 def test_numbers():
     assert [number(1234.56), number(None), number(float("nan"))] == ["1,234.6", "–", "–"]
     assert [percent(0.4123), percent(None)] == ["41.2%", "–"]
+
+
+def test_pairs_that_are_gone_are_not_skipped(tmp_path, folder):
+    pairs, table = make(folder, 20)
+    split, rows = pairs.split.astype("<U7"), np.arange(20)
+    split[:3], rows[1:3] = "skipped", -1
+    skips = (Skip("x.csv line 2", "names no image", 0),)
+    page = write(tmp_path, replace(pairs, split=split, source_rows=rows, skipped=skips), table)
+    assert "<b>1 of 18 pairs were skipped, and 2 pairs of the run are no longer in the source</b>" in page

@@ -218,14 +218,20 @@ def test_the_overview_is_a_page_too_and_the_report_has_no_scripts(browser, folde
     assert "<td>60</td><td>45</td><td>15</td>" in page  # of 60 pairs below 0.5, a quarter is good in the mean
     assert page.count("<circle") == 1 and "2 decided, 0% kept" in page and "Recall on dev" not in page
     assert 'href="report"' not in page and browser.get("/report").status_code == 404
-    (folder / "report.html").write_text("<h1>here</h1>")
+    card = (
+        '<li class="card pair"><a class="thumb" href="images/3.png"></a><a href="images/3.png">x</a><b>pair 3</b></li>'
+    )
+    (folder / "report.html").write_text(f'<header></header><ul>{card}</ul><a href="suspects.csv">all</a>')
     epochs = [{"epoch": k, "dev": {"rsum": rsum}} for k, rsum in enumerate((100.0, 150.0, 140.0))]
     (folder / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in epochs))
     again = client(folder)
     assert 'points="6.0,112.0 200.0,8.0 394.0,28.8 "' in again.get("/overview").text
     assert 'href="report"' in again.get("/overview").text
     report = again.get("/report")
-    assert report.text == "<h1>here</h1>" and "script-src" not in report.headers["content-security-policy"]
+    assert report.text.count('href="./?decision=&amp;pair=3"') == 2 and 'href="images' not in report.text
+    assert 'href="overview"' in report.text and "script-src" not in report.headers["content-security-policy"]
+    (folder / "suspects.csv").write_text("pair\n3\n")
+    assert again.get("/suspects.csv").text == "pair\n3\n"
     assert report.headers["content-security-policy"].startswith("default-src 'none'; img-src data:; ")
 
 

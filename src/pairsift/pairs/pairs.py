@@ -132,6 +132,11 @@ class Pairs:
         """
         return int(np.count_nonzero(self.split == SKIPPED))
 
+    @property
+    def n_gone(self) -> int:
+        """The number of pairs that are no longer in the source; the split of these is `skipped` too."""
+        return 0 if self.source_rows is None else int(np.count_nonzero(self.source_rows < 0))
+
     def column(self, name: str, holds: str) -> list[str]:
         """Return the cells of a further column of the source, (n_pairs,).
 

@@ -90,7 +90,7 @@ def write_report(
         "planted": None if pairs.noise is None else PLANTED.get(pairs.noise.kind, "moved to other images"),
         "warnings": [warning["text"] for warning in metrics.get("warnings", ())],
         "n_skips": len(pairs.skipped),
-        "skipped": f"{pairs.n_skipped:,} of {len(pairs):,} pairs were skipped",
+        "skipped": _skipped_line(pairs),
         "tiles": _tiles(findings),
     }
     before = [_retrieval(findings), _probabilities(findings), _thresholds(findings), _training(findings)]
@@ -101,6 +101,13 @@ def write_report(
 
     room = MAX_BYTES - MARGIN - len(content([]).encode())
     write_text(path, content(pair_sections(findings, page, room)))
+
+
+def _skipped_line(pairs: Pairs) -> str:
+    """Return how many pairs were skipped, and how many are no longer in the source."""
+    gone, present = pairs.n_gone, len(pairs) - pairs.n_gone
+    line = f"{pairs.n_skipped - gone:,} of {present:,} pairs were skipped"
+    return line + f", and {gone:,} pairs of the run are no longer in the source" * bool(gone)
 
 
 def _tiles(findings: Findings) -> list[tuple[str, str, str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pairsift.review.spot_check import MIN_ANSWERS
 from pairsift.run_folder import LOG, REPORT, SKIPPED
 from pairsift.runs.skipped import read_skipped
 from pairsift.runs.spot_check import current_result, is_recalibrated
+from pairsift.table import SUSPECTS_FILE
 from pairsift.web.images import Images
 
 BINS = 40  # of the histogram of match probabilities
@@ -124,7 +126,25 @@ def add_pages(
     def whole_report() -> Response:
         if not pages.report.exists():
             return Response("this run has no report", 404, media_type="text/plain")
-        return FileResponse(pages.report, media_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
+        text = served_report(pages.report.read_text(encoding="utf-8"))
+        return HTMLResponse(text, headers={"Content-Security-Policy": REPORT_POLICY})
+
+    @app.get(f"/{SUSPECTS_FILE}", response_class=FileResponse, include_in_schema=False)
+    def suspects_table() -> Response:
+        if not (folder / SUSPECTS_FILE).exists():
+            return Response("this run has no table of suspects", 404, media_type="text/plain")
+        return FileResponse(folder / SUSPECTS_FILE, filename=f"{folder.name}-{SUSPECTS_FILE}")
+
+
+def served_report(text: str) -> str:
+    """Return a report whose cards lead to the review of their pairs, and which leads back to the overview."""
+
+    def to_review(card: re.Match[str]) -> str:
+        pair = re.search(r"<b>pair (\d+)</b>", card[0])
+        return re.sub(r'href="[^"]*"', f'href="./?decision=&amp;pair={pair[1]}"', card[0]) if pair else card[0]
+
+    text = re.sub(r'<li class="card pair">.*?</li>', to_review, text, flags=re.DOTALL)
+    return text.replace("<header>", '<p><a href="overview">Overview</a></p>\n<header>', 1)
 
 
 def agreement(histogram: Mapping[str, Sequence[int]]) -> list[dict[str, float]]:

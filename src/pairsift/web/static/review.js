@@ -15,7 +15,8 @@ const state = {
 };
 const PAINTED = 120; // milliseconds after which a person may have seen what was painted
 
-function show(error) {
+function show(error) { // a text is no error
+  find("message").classList.toggle("note", typeof error === "string");
   find("message").textContent = error ? error.message || String(error) : "";
 }
 
@@ -189,7 +190,7 @@ function drawSingle() {
   const reasonOf = `${item.pair} ${item.reason ?? ""}`;
   if (reasonOf !== state.reasonOf) find("reason").value = item.reason ?? "";
   state.reasonOf = reasonOf;
-  const words = { keep: "kept", drop: "dropped", replace: `new caption: ${item.new_caption}` };
+  const words = { keep: "kept", drop: "dropped", replace: `new caption: “${item.new_caption}”` };
   find("decided").textContent = item.decision
     ? words[item.decision] + (item.reason ? ` (${item.reason})` : "") + (item.reviewer ? ` by ${item.reviewer}` : "") +
       (item.unsent ? " – not saved yet" : "") : "";
@@ -258,7 +259,7 @@ async function move(step) {
   else if (step > 0) {
     await load(false); // others may have decided meanwhile: the server counts
     const left = query().has("decision") && state.total ? `; ${state.total.toLocaleString()} in it are left: reload the page to see them` : "";
-    show(new Error(`this was the last pair of the filter${left}`));
+    show(`this was the last pair of the filter${left}`);
   }
 }
 
