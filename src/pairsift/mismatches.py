@@ -182,7 +182,7 @@ class JudgedVectors:
         known = len(self.pairs)
         if known + len(new) <= shards.LEARNED:
             pairs = replace(self.pairs, train=np.ones(known, np.bool_))  # so that the new ones have a rate of their own
-            judgement = JudgedVectors.of(pairs.followed_by(new), self.seed).judgement()
+            judgement = JudgedVectors.of(pairs.concatenated(new), self.seed).judgement()
         else:
             order = np.argsort(new.image_of, kind="stable")
             parts = [self.judge.evidence_of(new.subset(rows)) for rows in shards.cut(new.image_of, order)]
@@ -389,7 +389,7 @@ class Mismatches:
             rows = np.union1d(rows, beside)
             pairs, probability, wanted = self.pairs.subset(rows), self.match_probability[rows], np.isin(rows, requested)
         else:
-            pairs = before.pairs.subset(rows).followed_by(asked)
+            pairs = before.pairs.subset(rows).concatenated(asked)
             probability = np.concatenate([before.match_probability[rows], probability])
             wanted = np.concatenate([np.zeros(len(rows), np.bool_), wanted])
         images, keys = pairs.image_vectors(), pairs.caption_keys()

@@ -129,7 +129,7 @@ class VectorPairs:
             self.aligned,
         )
 
-    def followed_by(self, new: VectorPairs) -> VectorPairs:
+    def concatenated(self, new: VectorPairs) -> VectorPairs:
         """Return these pairs and new ones, all in memory; a new image may be one of these."""
         own, added = (fingerprints(whole(pairs.images)) for pairs in (self, new))
         values, first = np.unique(own, return_index=True)

@@ -9,7 +9,7 @@ from detect_helpers import OPTIONS, OWN_REFERENCES, naive_evidence, permuted, sm
 
 from pairsift.detect import linear as linear_module
 from pairsift.detect.folds import Folds, make_folds
-from pairsift.detect.linear import JoinedRows, _moments, canonical, fit_canonicals, linear_evidence, principal
+from pairsift.detect.linear import StackedKinds, _moments, canonical, fit_canonicals, linear_evidence, principal
 
 
 def inverse_root(covariance, ridge):
@@ -141,7 +141,7 @@ def test_joined_rows_are_those_of_both_kinds_side_by_side(monkeypatch):
     monkeypatch.setattr(linear_module, "ROWS", 7)
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(50, 9)).astype(np.float32), rng.normal(size=(50, 4)).astype(np.float32)
-    joined = JoinedRows(left, right)
+    joined = StackedKinds(left, right)
     whole = np.concatenate([unit(left - left.mean(0)), unit(right - right.mean(0))], 1)
     assert len(joined) == 50 and joined.shape == (50, 13)
     np.testing.assert_allclose(joined[:], whole, atol=1e-6)

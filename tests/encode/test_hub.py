@@ -11,7 +11,7 @@ from PIL import Image
 
 from clip_helpers import save_clip
 from pairsift.encode.clip_preprocessor import ClipPreprocessor
-from pairsift.encode.encoder import told_cuts
+from pairsift.encode.encoder import cut_line
 from pairsift.encode.parallel import map_in_threads
 from pairsift.encode.registry import image_encoder, text_encoder
 from pairsift.errors import InputError
@@ -101,9 +101,9 @@ def test_captions_that_are_cut_are_counted(bert, tmp_path):
     long = ["dog " * 900, "a dog " * 30, "a dog", ""]
     encoder = text_encoder(f"hf:{bert}")
     assert encoder.limit == 20 and encoder.count_tokens(long).tolist() == [902, 62, 4, 2]
-    assert told_cuts(long, encoder).startswith("2 of 4 captions have more than the 20 tokens that hf:")
-    assert told_cuts(long[2:], encoder) is None
-    assert told_cuts(long, ClipPreprocessor(str(save_clip(tmp_path)))).startswith("2 of 4 captions have more than the ")
+    assert cut_line(long, encoder).startswith("2 of 4 captions have more than the 20 tokens that hf:")
+    assert cut_line(long[2:], encoder) is None
+    assert cut_line(long, ClipPreprocessor(str(save_clip(tmp_path)))).startswith("2 of 4 captions have more than the ")
 
 
 def test_keys_are_stable_and_follow_the_weights(bert, tmp_path):

@@ -11,7 +11,7 @@ from hub_helpers import WORDS, save_tokenizer
 from translations import TRANSLATIONS
 
 from pairsift.encode import flat, minilm
-from pairsift.encode.encoder import package_folder, told_cuts
+from pairsift.encode.encoder import cut_line, package_folder
 from pairsift.encode.parallel import map_in_threads
 from pairsift.encode.registry import text_encoder
 from pairsift.errors import InputError
@@ -129,7 +129,7 @@ def test_odd_captions_have_finite_vectors_of_length_one(encoder, tokens):
 def test_long_captions_are_told(encoder):
     captions = ["a dog", "word " * 254, "word " * 255]
     line = "1 of 3 captions have more than the 256 tokens that minilm reads: their ends do not count"
-    assert told_cuts(captions, encoder) == line and told_cuts(captions[:2], encoder) is None
+    assert cut_line(captions, encoder) == line and cut_line(captions[:2], encoder) is None
 
 
 def test_threads_may_share_it(encoder):

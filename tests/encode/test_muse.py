@@ -7,7 +7,7 @@ import pytest
 from translations import SENTENCES, TRANSLATIONS
 
 from pairsift.encode import flat, muse
-from pairsift.encode.encoder import JoinedEncoder, package_folder, told_cuts
+from pairsift.encode.encoder import JoinedEncoder, cut_line, package_folder
 from pairsift.encode.parallel import map_in_threads
 from pairsift.encode.registry import text_encoder
 from pairsift.errors import InputError
@@ -119,9 +119,9 @@ def test_long_captions_are_cut_and_told(encoder, tokens):
     assert [len(row) for row in tokens.encode(captions)] == [4, 512, 512]
     assert np.isfinite(encoder.encode(captions)).all()
     line = "1 of 3 captions have more than the 8192 tokens that muse reads: their ends do not count"
-    assert told_cuts(captions, encoder) == told_cuts(captions, JoinedEncoder([encoder])) == line
-    assert told_cuts(captions, tokens).startswith("2 of 3 captions have more than the 512 tokens")
-    assert told_cuts(SENTENCES, tokens) is None and told_cuts(captions, text_encoder("wordllama")) is None
+    assert cut_line(captions, encoder) == cut_line(captions, JoinedEncoder([encoder])) == line
+    assert cut_line(captions, tokens).startswith("2 of 3 captions have more than the 512 tokens")
+    assert cut_line(SENTENCES, tokens) is None and cut_line(captions, text_encoder("wordllama")) is None
 
 
 def test_threads_may_share_it(encoder):

@@ -8,7 +8,7 @@ import numpy as np
 
 from pairsift.arrays import Bools, Floats, Ints, Reals, unit_rows
 from pairsift.detect.folds import fold_units, join_equal_images, near_duplicates
-from pairsift.detect.linear import Components, JoinedRows
+from pairsift.detect.linear import Components, StackedKinds
 from pairsift.detect.options import DetectOptions, FoldOptions, LinearOptions
 
 SHIPPED = DetectOptions()
@@ -71,13 +71,13 @@ class Reduction:
     @staticmethod
     def fit(pairs: PairVectors, options: LinearOptions) -> Reduction:
         """Fit the components to pairs."""
-        joined = JoinedRows(*pairs.caption_kinds())
+        joined = StackedKinds(*pairs.caption_kinds())
         return Reduction(Components.fit(pairs.images, options), joined.means, Components.fit(joined, options))
 
     def sides(self, pairs: PairVectors) -> tuple[Floats, Floats]:
         """Return the components of each pair's image and of its caption, (n, at most 320) each."""
         images, rows = self.image.project(pairs.images), pairs.image_of
-        captions = self.caption.project(JoinedRows(*pairs.caption_kinds(), means=self.means))
+        captions = self.caption.project(StackedKinds(*pairs.caption_kinds(), means=self.means))
         return images if np.array_equal(rows, np.arange(len(images))) else images[rows], captions
 
 

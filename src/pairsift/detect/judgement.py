@@ -26,13 +26,13 @@ Networks = Callable[[Folds, Reals], PairEncoder]
 Progress = Callable[[int], AbstractContextManager[Callable[[int], object]]]
 
 
-def uncounted(count: int) -> None:
+def no_count(count: int) -> None:
     """Take no notice of what is done."""
 
 
-def silent(total: int) -> AbstractContextManager[Callable[[int], object]]:
+def no_progress(total: int) -> AbstractContextManager[Callable[[int], object]]:
     """Show no progress."""
-    return nullcontext(uncounted)
+    return nullcontext(no_count)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def judge_pairs(
     fold: Ints | None = None,
     networks: Networks | None = None,
     options: DetectOptions = SHIPPED,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> Judgement:
     """Judge every pair by evidence from models that were not trained on it.
 
@@ -189,7 +189,7 @@ def judge_divisions(
     fold: Ints | None = None,
     networks: Networks | None = None,
     options: DetectOptions = SHIPPED,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> tuple[list[Folding], list[tuple[Judgement, FittedDivision]]]:
     """Divide the pairs into folds, once or up to five times, and judge them by each division, as `judge_pairs` does.
 
@@ -261,7 +261,7 @@ def trust_without_folds(
     seed: int,
     most: int,
     options: DetectOptions,
-    count: Callable[[int], object] = uncounted,
+    count: Callable[[int], object] = no_count,
 ) -> Reals:
     """Return the trust in each pair without each fold, (folds, n).
 
@@ -300,7 +300,7 @@ def judge_foldings(
     foldings: Sequence[Folding],
     options: DetectOptions,
     networks: Networks | None = None,
-    count: Callable[[int], object] = uncounted,
+    count: Callable[[int], object] = no_count,
 ) -> list[tuple[Judgement, FittedDivision]]:
     """Return the judgement about the pairs by each division into folds, and what was learned.
 

@@ -71,7 +71,7 @@ def _unreduced(components: Components, mean: Tensor, projection: Tensor) -> tupl
     return torch.from_numpy(np.asarray(components.mean, np.float32)) + mean, projection
 
 
-class JoinedRows:
+class StackedKinds:
     """Vectors side by side, each kind centred and scaled to unit length, computed for the rows that are asked for.
 
     Args:
@@ -109,7 +109,7 @@ class Components:
     basis: Floats | None
 
     @staticmethod
-    def fit(vectors: Floats | JoinedRows, options: LinearOptions) -> Components:
+    def fit(vectors: Floats | StackedKinds, options: LinearOptions) -> Components:
         """Fit the components to rows of vectors, (n, d); there are at most n."""
         width = min(options.max_width, len(vectors))
         mean = np.asarray(vectors.mean(0, np.float64), np.float32)  # in float32, large equal values leave a rest
@@ -119,7 +119,7 @@ class Components:
         values, basis = np.linalg.eigh(np.asarray(sample.T @ sample, np.float64))
         return Components(mean, basis[:, np.argsort(-values)[:width]].astype(np.float32))
 
-    def project(self, vectors: Floats | JoinedRows) -> Floats:
+    def project(self, vectors: Floats | StackedKinds) -> Floats:
         """Project centred vectors onto the components, (n, d) to (n, k); for all directions, they are only centred."""
         if self.basis is None:
             return np.asarray(vectors[:] - self.mean, np.float32)
@@ -129,7 +129,7 @@ class Components:
         return projected
 
 
-def principal(vectors: Floats | JoinedRows, options: LinearOptions) -> Floats:
+def principal(vectors: Floats | StackedKinds, options: LinearOptions) -> Floats:
     """Project centred vectors onto their first principal components, (n, at most 320 and at most n).
 
     Vectors of at most that width are only centred.

@@ -24,7 +24,7 @@ from pairsift.detect.judgement import (
     judgement_of,
     kinds_of,
     mean_judgement,
-    silent,
+    no_progress,
 )
 from pairsift.detect.options import DetectOptions
 
@@ -39,7 +39,7 @@ def judge_near_mismatches(
     fold: Ints | None = None,
     networks: Networks | None = None,
     options: DetectOptions = SHIPPED,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> Judgement:
     """Judge every pair beside captions of any images, and the pairs that fit once more beside near captions.
 

@@ -21,7 +21,7 @@ from pairsift.detect.judgement import (
     judge_divisions,
     judgement_of,
     mean_judgement,
-    silent,
+    no_progress,
     with_few_threads,
 )
 from pairsift.detect.options import DetectOptions
@@ -125,7 +125,9 @@ class PairJudge:
     options: DetectOptions
 
     @staticmethod
-    def fit(pairs: PairVectors, seed: int, options: DetectOptions = SHIPPED, progress: Progress = silent) -> PairJudge:
+    def fit(
+        pairs: PairVectors, seed: int, options: DetectOptions = SHIPPED, progress: Progress = no_progress
+    ) -> PairJudge:
         """Learn from pairs as `judge_pairs` does.
 
         Args:

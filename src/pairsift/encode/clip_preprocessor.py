@@ -184,7 +184,7 @@ class _DecodeCheck:
         processing = {
             name: value for name, value in preprocessor._processor.to_dict().items() if not name.endswith("_class")
         }
-        self._key = digest(["without_surrogates", json.dumps(processing, sort_keys=True, default=str)])
+        self._key = digest(["decoded", json.dumps(processing, sort_keys=True, default=str)])
 
     def key(self) -> str:
         return self._key

@@ -150,7 +150,7 @@ def without_surrogates(captions: list[str]) -> list[str]:
     return [caption.encode("utf-8", "replace").decode("utf-8") for caption in captions]
 
 
-def told_cuts(captions: Sequence[str], encoder: TextEncoder) -> str | None:
+def cut_line(captions: Sequence[str], encoder: TextEncoder) -> str | None:
     """Return a line about the captions that are longer than a text encoder reads, or None if there are none."""
     parts = encoder.parts if isinstance(encoder, JoinedEncoder) else (encoder,)
     for part in parts:

@@ -159,19 +159,19 @@ class Walk(NamedTuple):
     Attributes:
         files: The files in the order of their names.
         unread: Folders that cannot be read, and why.
-        followed: Number of linked folders that were followed.
+        linked: Number of linked folders that were followed.
         known: Number of linked folders that were not followed, because their files are read already.
     """
 
     files: list[Path]
     unread: list[tuple[Path, str]]
-    followed: int
+    linked: int
     known: int
 
     @property
     def note(self) -> str:
         """What is unusual, for `Listing.reading`."""
-        counts = ("linked folders followed", self.followed), ("linked folders whose files are read already", self.known)
+        counts = ("linked folders followed", self.linked), ("linked folders whose files are read already", self.known)
         return "; ".join(f"{what}: {count}" for what, count in counts if count)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from pairsift.arrays import Ints, first_numbers
 from pairsift.retrieve.ranks import KS, RightAnswers, SimilarityRows, WrongAhead, count_wrong
 
-TOLD = 0.05  # smallest difference of a recall, in percent, that is told
+NOTABLE = 0.05  # smallest difference of a recall, in percent, that is told
 
 Views = dict[str, dict[str, float]]
 
@@ -195,7 +195,7 @@ def recall_notes(
 
 def _differ(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
     """Return whether a recall differs by more than 0.05."""
-    return any(abs(one[f"{way}_r{k}"] - other[f"{way}_r{k}"]) > TOLD for way in ("i2t", "t2i") for k in KS)
+    return any(abs(one[f"{way}_r{k}"] - other[f"{way}_r{k}"]) > NOTABLE for way in ("i2t", "t2i") for k in KS)
 
 
 def _first(query: Ints, ahead: Ints) -> Ints:

@@ -35,7 +35,7 @@ from pairsift.run_folder import (
     finished,
     holds_run,
 )
-from pairsift.runs.config import CHOICES, Config, flattened, read_config, typed
+from pairsift.runs.config import CHOICES, Config, flag_text, flattened, read_config
 from pairsift.runs.source_changes import FIRST
 from pairsift.runs.text_encoding import WITH_NGRAMS
 from pairsift.spreadsheet import is_filled_in
@@ -158,10 +158,10 @@ def require_same(folder: Path, previous: Config, config: Config) -> None:
     ):  # options that decide about other options come first
         automatic = name == "text_encoder" and now.get(name) is None and before.get(name) in (TEXT_ENCODER, WITH_NGRAMS)
         if name not in MAY_DIFFER and now.get(name) != before.get(name) and not automatic:
-            begun = typed(name, before.get(name))
+            begun = flag_text(name, before.get(name))
             begun = begun if before.get(name) is None else f"with {begun}"
             raise InputError(
-                f"{folder} was started {begun}, not {typed(name, now.get(name))}: resume with the same options"
+                f"{folder} was started {begun}, not {flag_text(name, now.get(name))}: resume with the same options"
             )
 
 

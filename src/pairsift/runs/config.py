@@ -336,7 +336,7 @@ def flattened(tree: Values, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def typed(name: str, value: object) -> str:
+def flag_text(name: str, value: object) -> str:
     """Return an option with its value as on the command line, such as `--noise-seed 1` or `--aligned false`."""
     value = str(value).lower() if isinstance(value, bool) else value
     return f"without {dashed(name)}" if value is None else f"{dashed(name)} {value}"

@@ -10,7 +10,7 @@ import numpy as np
 from pairsift.arrays import Floats, Ints, text_numbers
 from pairsift.detect.calibration import decoy_quantile
 from pairsift.detect.folds import Folds, make_folds, near_duplicates
-from pairsift.detect.linear import JoinedRows, linear_evidence, principal
+from pairsift.detect.linear import StackedKinds, linear_evidence, principal
 from pairsift.detect.options import DetectOptions
 from pairsift.encode.cache import encode_captions, encode_images
 from pairsift.encode.features import Features, Table
@@ -139,6 +139,6 @@ def ngrams_help(prepared: Prepared, seed: int, options: DetectOptions) -> bool:
     vectors = principal(images, options.linear)[image_rows]
     plain, joined = (
         decoy_quantile(linear_evidence(divided, vectors, captions, seed, options)).mean()
-        for captions in (words, JoinedRows(words, ngrams)[:])
+        for captions in (words, StackedKinds(words, ngrams)[:])
     )
     return bool(joined - plain >= NGRAM_GAIN)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pairsift.encode.cache import encode_captions, encode_images
 from pairsift.encode.clip_preprocessor import ClipPreprocessor
-from pairsift.encode.encoder import TextEncoder, told_cuts
+from pairsift.encode.encoder import TextEncoder, cut_line
 from pairsift.encode.features import Features, Table
 from pairsift.encode.languages import unknown_language
 from pairsift.encode.ngrams import NgramEncoder
@@ -340,7 +340,7 @@ def encode(config: Config, folder: Path, read: SourcePairs, *, finished: bool = 
     language = None if finished else unknown_language(pairs.captions, texts)
     if language is not None:
         log.warning("%s: %s", config.source, language.message)
-    cuts = None if finished else told_cuts(pairs.captions, texts)
+    cuts = None if finished else cut_line(pairs.captions, texts)
     if cuts is not None:
         log.warning("%s: %s", config.source, cuts)
     features, failures = _features(config, pairs, texts, progress)

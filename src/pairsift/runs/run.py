@@ -161,7 +161,7 @@ class Run:
     def _device(self) -> torch.device:
         return pick_device(self.config.train.device)
 
-    def _mixed(self) -> torch.autocast:
+    def _autocast(self) -> torch.autocast:
         return autocast_context(self._device(), self.config.train)
 
     def evaluate(
@@ -187,7 +187,7 @@ class Run:
         if answers is None:
             return self.recall(split, folds).views
         pairs = self.pairs_of(split)
-        with self._mixed():
+        with self._autocast():
             return evaluate(self.matchers, self.prepared.features, pairs, split, answers=answers)
 
     def recall(self, split: str = "test", folds: int = 1) -> Recall:
@@ -201,7 +201,7 @@ class Run:
             InputError: There is no such split, or it has no usable pairs.
         """
         self.pairs_of(split)
-        with self._mixed():
+        with self._autocast():
             return recall_of(self.matchers, self.prepared, self.config.cache, split, folds)
 
     def pairs_of(self, split: str) -> Pairs:
@@ -230,7 +230,7 @@ class Run:
             items: What these images and captions are.
         """
         rows = self.prepared.pairs.image_of[ids[np.unique(owner, return_index=True)[1]]]
-        with self._mixed():
+        with self._autocast():
             return equal_ranks_of_views(self.matchers, self.prepared.features, rows, ids, owner, items)[0]
 
     def pairs(self) -> pa.Table:
@@ -385,7 +385,7 @@ class Run:
                 remove_parts(path.parent, file.name)
             # Before the table: a call that is killed behind it cannot be repeated.
             list_skipped(scorer.encoded.pairs, skipped, self.progress)
-            with self._mixed():
+            with self._autocast():
                 return score_to(scorer, path, share=share)
 
     def recalibrate(self) -> SpotResult:
@@ -437,7 +437,7 @@ class Run:
         held_out = judgement
         judgement = mended.applied(held_out, pairs.ids(), pairs.split[pairs.ids()] == "train")
         copies = image_copies(self.prepared, judgement, cache, self.progress)
-        with self._mixed():
+        with self._autocast():
             table, suggestions = judged_tables(self.prepared, self.matchers, judgement, self.folder, seed, copies)
         kept = {name: value for name, value in self.metrics.items() if name not in JUDGED}
         metrics = {**kept, "verdicts_given": judgement.verdicts, "noise_rate": rate_of(judgement)}
