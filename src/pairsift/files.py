@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
@@ -81,6 +81,16 @@ def remove_parts(folder: Path, name: str = "*") -> None:
             part.unlink(missing_ok=True)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, with those that it lies in.
+
+    Raises:
+        WriteError: It cannot be made.
+    """
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def write_text(path: Path, content: str) -> None:
     """Write a text as UTF-8, with the line ends that it has.
 
@@ -98,6 +108,15 @@ def write_json(path: Path, content: object) -> None:
         WriteError: It cannot be written; what was there stays.
     """
     write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_lines(path: Path, lines: Iterable[object]) -> None:
+    """Write values as JSON lines.
+
+    Raises:
+        WriteError: They cannot be written; what was there stays.
+    """
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def write_parquet(path: Path, table: pa.Table, durable: bool = False) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pairsift.arrays import Array, Ints
 from pairsift.errors import InputError, writing
-from pairsift.files import read_parquet, replacing, write_parquet
+from pairsift.files import make_folder, read_parquet, replacing, write_parquet
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.ranks import FloatArray
 from pairsift.run_folder import PAIRS_FILE
@@ -96,8 +96,7 @@ def write_tables(table: pa.Table, folder: Path) -> None:
     A failed write keeps the old file, and a `suspects.csv` that a person wrote decisions into is kept under another
     name.
     """
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_parquet(folder / PAIRS_FILE, table)
     keep_filled_in(folder / SUSPECTS_FILE)
     write_csv(folder / SUSPECTS_FILE, suspects(table), marked=True)

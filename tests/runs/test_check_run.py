@@ -146,3 +146,10 @@ def test_a_check_of_vectors_of_one_space_has_the_recall_of_their_cosine(tmp_path
     first = 100 * np.mean((left @ right.T).argmax(1) == np.arange(12))
     assert run.metrics["test"]["ensemble"]["i2t_r1"] == pytest.approx(first)
     assert run.evaluate("test")["ensemble"]["i2t_r1"] == pytest.approx(first)
+
+
+def test_a_check_is_not_compared_with_a_training_on_its_export(checked, tmp_path, capsys):
+    assert main(["export", str(checked.folder), "--out", str(tmp_path / "clean.csv")]) == 0
+    words = ["compare", str(checked.folder), "--train-on", str(tmp_path / "clean.csv"), "--out", str(tmp_path / "new")]
+    assert main(words) == 2 and "so that there is nothing to compare: give a fit" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 from pairsift.cores import limit_threads
 from pairsift.errors import InputError, writing
-from pairsift.files import in_turn, replacing
+from pairsift.files import in_turn, make_folder, replacing
 from pairsift.methods.base import Method
 from pairsift.pairs.pairs import Pairs
 from pairsift.retrieve.gallery import evaluate
@@ -68,8 +68,7 @@ class Start:
     @staticmethod
     def _make(config: Config, folder: Path) -> Start:
         """Encode and judge the pairs, and keep folds, networks and evidence in the folder."""
-        with writing(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
         with in_turn(folder.parent / ".encoding.lock"):
             config, prepared = begin(folder, config, progress=False)
         judge = Judge(of_training(prepared), folder, config, False)

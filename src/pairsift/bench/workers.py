@@ -21,8 +21,8 @@ from joblib.externals.loky import get_reusable_executor
 from pairsift.bench.grid import Cell
 from pairsift.bench.measure import PRIOR, Start, require_unchanged, train
 from pairsift.cores import limit_threads, usable_cores
-from pairsift.errors import InputError, writing
-from pairsift.files import only_writer, write_json
+from pairsift.errors import InputError
+from pairsift.files import make_folder, only_writer, write_json
 from pairsift.marker import read_marker, require_own, write_marker
 from pairsift.runs.config import from_tree
 from pairsift.runs.prepare import read_pairs
@@ -139,8 +139,7 @@ class Bench:
         missing = self.missing
         if not missing:
             return
-        with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         with only_writer(self.folder):
             if read_marker(self.folder) is None:
                 write_marker(self.folder, "grid")

@@ -18,7 +18,7 @@ from pairsift.export.fiftyone import ENDING, export_fiftyone
 from pairsift.export.selection import Selection, pairs_of_records, selection_of_records
 from pairsift.export.shards import ChosenRecords, image_bytes, samples_of_rows, samples_of_shards, write_shards
 from pairsift.export.tables import is_format_of_source, write_again, write_table
-from pairsift.files import only_writer, remove_parts, replacing, write_text
+from pairsift.files import make_folder, only_writer, remove_parts, replacing, write_text
 from pairsift.pairs.pairs import JUDGED, UNUSED, Pairs
 from pairsift.pairs.source_rows import Origin
 from pairsift.pairs.splits import SPLIT_WORDS, splits_of_images
@@ -92,8 +92,7 @@ def export(
         raise InputError(f"{out}: a folder of images has no weights: choose {', '.join(FORMATS[:-2])} or shards")
     if suffix in (ENDING, SHARDS, "") and pairs.features is not None:
         raise InputError(f"{pairs.source} has features instead of images: export a table")
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     with only_writer(out):
         remove_parts(out.parent, out.name)
         origin = with_run_splits(origin, pairs) if splits else origin

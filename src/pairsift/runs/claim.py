@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pairsift.encode.registry import TEXT_ENCODER
 from pairsift.errors import InputError, WriteError, writing
-from pairsift.files import LOCK, only_writer, remove_parts
+from pairsift.files import LOCK, make_folder, only_writer, remove_parts
 from pairsift.marker import MARKER, is_free, require_own, write_marker
 from pairsift.review.decisions import DECISIONS_FILE, decisions_in_words
 from pairsift.review.spot_check import SHEET_FILE, SPOT_CHECK_FILE
@@ -103,8 +103,7 @@ def claimed(config: Config, resume: bool = False, overwrite: bool = False) -> It
     folder = config.folder
     _check(config, resume, overwrite)
     replaced = _set_aside(folder) if overwrite and not resume and not is_free(folder) else None
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with only_writer(folder) as require_held:
         _check(config, resume, False)  # another process may have come first
         remove_dead_parts(folder)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pairsift.encode.options import EncodeOptions
 from pairsift.encode.registry import ID_ENCODERS, IMAGE_ENCODER, TEXT_ENCODER, check_names, text_parts
-from pairsift.errors import InputError, writing
-from pairsift.files import in_turn, remove_parts, write_json
+from pairsift.errors import InputError
+from pairsift.files import in_turn, make_folder, remove_parts, write_json
 from pairsift.marker import require_own, write_marker
 from pairsift.pairs.records import Columns
 from pairsift.sharding.encoding import Encoding, EncodingOptions
@@ -77,8 +77,7 @@ def _begin(encoding: Encoding, aligned: bool) -> None:
     require_own(folder, "vectors")
     facts = {"mark": encoding.mark, "source": _place(options.source), "shards": len(encoding.source.shards)}
     facts |= {"image_encoder": options.images, "text_encoder": options.texts, "aligned": aligned}
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with in_turn(folder / ".lock"):
         if not (folder / FACTS).exists():
             write_marker(folder, "vectors")

@@ -20,7 +20,7 @@ from pairsift.detect.options import DetectOptions
 from pairsift.encode.options import EncodeOptions
 from pairsift.encode.registry import TEXT_ENCODER
 from pairsift.errors import InputError, writing
-from pairsift.files import write_text
+from pairsift.files import make_folder, write_text
 from pairsift.loss.ranking import AnyRankingLoss
 from pairsift.match import MATCHER
 from pairsift.match.base import Matcher
@@ -286,8 +286,7 @@ def begin(folder: Path, config: Config, progress: bool, resume: Resume = False) 
     if begun is not None:
         chosen = read_config(folder / CONFIG).encode.text_encoder
         config = config if chosen is None else config.with_text_encoder(chosen)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_text(folder / CONFIG, config.text())
     with writing(folder):
         (folder / "model").mkdir(exist_ok=True)

@@ -18,7 +18,7 @@ from pairsift.detect.folds import Folds, copy_of
 from pairsift.detect.judged_pairs import JudgedPairs
 from pairsift.detect.options import DetectOptions
 from pairsift.encode.features import Features, Items
-from pairsift.errors import writing
+from pairsift.files import make_folder
 from pairsift.loss.ranking import InfoNCE
 from pairsift.match.base import Matcher
 from pairsift.match.two_tower import TwoTower
@@ -107,8 +107,7 @@ class FoldNetworks:
 
     def _trained(self, pairs: Pairs, folder: Path, prior: Prior, lr: float = LR) -> Matcher:
         """Train one network on the training pairs among these, whose checkpoints go to the folder."""
-        with writing(folder):
-            (folder / "model").mkdir(parents=True, exist_ok=True)
+        make_folder(folder / "model")
         job = Job(
             pairs,
             Features(self.vectors.images, self.vectors.captions),

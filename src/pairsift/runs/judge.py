@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints, text_numbers
 from pairsift.detect.folds import make_folds
@@ -16,8 +15,7 @@ from pairsift.detect.judged_pairs import JudgedPairs, PairVectors
 from pairsift.detect.judgement import Judgement, Networks, judge_pairs
 from pairsift.detect.near_mismatches import judge_near_mismatches
 from pairsift.encode.features import Features
-from pairsift.errors import InputError
-from pairsift.files import write_parquet
+from pairsift.files import read_parquet, write_parquet
 from pairsift.match.two_tower import LINEAR, TwoTower
 from pairsift.progress import progress
 from pairsift.run_folder import TRUST
@@ -162,13 +160,7 @@ class Judge:
         Raises:
             InputError: The file with the folds is missing or damaged.
         """
-        path = self.folder / TRUST
-        try:
-            table = pq.read_table(path)
-        except (OSError, pa.ArrowException) as error:
-            raise InputError(
-                f"{path}: cannot be read ({error}); take it from a copy of the run, or fit again"
-            ) from error
+        table = read_parquet(self.folder / TRUST)
         saved = np.full(max(len(self.pairs), max(table["pair"].to_pylist(), default=-1) + 1), -1, np.int64)
         saved[table["pair"].to_numpy()] = table["fold"].to_numpy()
         fold, group = saved[self.ids], self._units()[0]

@@ -19,8 +19,8 @@ from pairsift.arrays import Ints
 from pairsift.cores import limit_threads, peak_memory
 from pairsift.detect import Judgement
 from pairsift.encode.features import Features
-from pairsift.errors import InputError, writing
-from pairsift.files import only_writer, remove_parts, write_json, write_parquet
+from pairsift.errors import InputError
+from pairsift.files import make_folder, only_writer, remove_parts, write_json, write_parquet
 from pairsift.match.base import Matcher
 from pairsift.pairs.pairs import SPLITS, Pairs
 from pairsift.pairs.readers import choose, load
@@ -212,7 +212,7 @@ class Run:
         """
         if not self.config.has_recall:
             raise InputError(
-                f"{self.folder}: a check trains no network and has no recall: train with `pairsift fit` first"
+                f"{self.folder}: a check has no recall, since it trains nothing: train with `pairsift fit` first"
             )
         if split not in SPLITS:
             raise InputError(f"there is no split {split!r}; choose from {', '.join(SPLITS)}")
@@ -363,8 +363,7 @@ class Run:
         share = Share() if shard is None else Share.parse(shard)
         require_source(source)
         require_new_table(path)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         if has_judge(self.folder):
             named = Columns(image_column, caption_column)
             return score_vectors(self.folder, self.config, source, path, named, share, engine_of(ray), self.progress)

@@ -15,7 +15,7 @@ import torch
 
 from pairsift.cores import limit_threads, peak_memory
 from pairsift.errors import InputError, writing
-from pairsift.files import in_turn, remove_parts, write_json, write_text
+from pairsift.files import in_turn, make_folder, remove_parts, write_json, write_text
 from pairsift.marker import read_marker, require_own, write_marker
 from pairsift.mismatches import Mismatches
 from pairsift.pairs.pairs import Pairs, Skip
@@ -121,8 +121,7 @@ def check_share(config: Config, share: Share, engine: Engine | None = None, show
     files = files_of(config)
     folder = config.folder
     require_own(folder, "run")
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     if read_marker(folder) is None:  # before all else, so that the folder is ours wherever a process is killed
         write_marker(folder, "run")
     with writing(folder):
@@ -164,8 +163,7 @@ def check_large(config: Config, shown: bool = True) -> None:
         InputError: The source cannot be used.
     """
     folder, files = config.folder, files_of(config)
-    with writing(folder):
-        (folder / SHARDS).mkdir(parents=True, exist_ok=True)
+    make_folder(folder / SHARDS)
     write_text(folder / CONFIG, config.text())
     started = time.monotonic()
     learn(config, folder, files)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pairsift.cores import limit_threads
-from pairsift.errors import InputError, writing
-from pairsift.files import in_turn
+from pairsift.errors import InputError
+from pairsift.files import in_turn, make_folder
 from pairsift.marker import run_id
 from pairsift.pairs.changes import file_mark
 from pairsift.pairs.records import Columns
@@ -64,8 +64,7 @@ def score_vectors(
         )
     facts = f"{files.mark} {run_id(run)} {file_mark(run / SHARDS / JUDGE)}"
     folder = out.with_name(f".{out.name}.{hashlib.sha256(facts.encode()).hexdigest()[:16]}.parts")
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     known = Judging(run / SHARDS, known_files)
     judging = Judging(folder, files, known)
     lock = out.with_name(f".{out.name}.lock")

@@ -17,7 +17,7 @@ from pairsift.encode.cache import encode_captions, encode_images
 from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.registry import image_encoder, text_encoder
 from pairsift.errors import InputError, UnreachableError, WriteError, writing
-from pairsift.files import replacing, write_parquet
+from pairsift.files import make_folder, replacing, write_parquet
 from pairsift.pairs.image_files import within
 from pairsift.pairs.pairs import SKIPPED, Pairs
 from pairsift.pairs.readers.embeddings import PROBLEM
@@ -106,13 +106,11 @@ class Encoding:
         images, texts, table = self._encoded(self.source.shards[number])
         for kind, values in ((IMAGES, images), (TEXTS, texts)):
             path = self._file(kind, number, ".npy")
-            with writing(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             with writing(path), replacing(path, durable=True) as part, part.open("wb") as stream:
                 np.save(stream, values.astype(np.float16))
         path = self.table(number)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_parquet(path, table, durable=True)
 
     def _encoded(self, shard: SourceShard) -> tuple[Array, Array, pa.Table]:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pairsift.arrays import Bools, Reals
 from pairsift.errors import InputError, writing
-from pairsift.files import replacing
+from pairsift.files import make_folder, replacing
 from pairsift.sharding.tables import write_blocks, write_csv_blocks
 from pairsift.sharding.vectors import VectorFiles
 
@@ -42,8 +42,7 @@ def export_rows(
         raise InputError(f"{out}: a run that was made shard by shard is exported as {', '.join(FORMATS)}")
     if out.exists():
         raise InputError(f"{out} exists already: name another file, or move it away")
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     if suffix == ".txt":
         with writing(out), replacing(out) as part, part.open("w", encoding="utf-8") as stream:
             for row in np.flatnonzero(keep).tolist():

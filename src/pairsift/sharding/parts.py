@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pairsift.errors import InputError, writing
-from pairsift.files import write_parquet
+from pairsift.errors import InputError
+from pairsift.files import make_folder, write_parquet
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,7 @@ class Parts:
         Raises:
             WriteError: It cannot be written.
         """
-        with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         write_parquet(self.path(number), table, durable=True)
 
     def read(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +9,11 @@ from pathlib import Path
 import torch
 
 from pairsift.arrays import Bools
-from pairsift.files import write_text
+from pairsift.files import write_lines
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method
 from pairsift.progress import part_of_stage
+from pairsift.run_folder import LOG
 from pairsift.steps import Network
 from pairsift.train.loop import Job, Position, Trainer
 
@@ -74,7 +74,7 @@ class Apart:
         self._rsum = self._whole.recall(self.networks)["rsum"] if self._whole.has_dev else -1.0
         if not self.job.processes.first:
             return
-        write_text(self.job.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in self.log))
+        write_lines(self.job.folder / LOG, self.log)
 
     def remove_checkpoints(self) -> None:
         """Remove what the training needed to go on."""

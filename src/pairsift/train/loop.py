@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,7 +19,7 @@ from pairsift.arrays import Array, Bools, Ints
 from pairsift.encode.features import Features
 from pairsift.encode.parallel import map_ahead
 from pairsift.errors import InputError
-from pairsift.files import write_text
+from pairsift.files import write_lines
 from pairsift.loss.ranking import RankingLoss
 from pairsift.match.base import Matcher
 from pairsift.methods.base import Method, Notes, peer
@@ -28,6 +27,7 @@ from pairsift.pairs.pairs import Pairs
 from pairsift.processes import ALONE, Processes
 from pairsift.progress import part_of_stage, progress, write_sometimes
 from pairsift.retrieve.gallery import evaluate
+from pairsift.run_folder import CHECKPOINT, LOG
 from pairsift.steps import Batch, Network, Observation, Phase, Prior, Request, Setting, Step, Term
 from pairsift.train.batches import Gatherer, Likeness, cut, steps
 from pairsift.train.checkpoint import pack, read_tensors, unpack, with_prefix, write_tensors
@@ -38,7 +38,6 @@ from pairsift.train.schedule import Ending, competing, ending, learning_rate, ne
 from pairsift.train.shares import Shares
 from pairsift.train.teachers import VECTOR_BYTES, Teacher
 
-CHECKPOINT = "checkpoint.safetensors"
 OBSERVED_TOGETHER = 1024  # pairs whose negatives come from each other in the pass that divides, where that is cheap
 
 
@@ -452,7 +451,7 @@ class Trainer:
     def _write_log(self) -> None:
         if not self.processes.first:
             return
-        write_text(self.job.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in self.log))
+        write_lines(self.job.folder / LOG, self.log)
 
     def _load(self) -> None:
         """Restore everything from the checkpoint; an epoch of other training pairs begins again."""
