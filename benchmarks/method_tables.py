@@ -66,9 +66,8 @@ those of the first seed with the default text encoder (default_encoder.json).
 """
 ENCODER = """Methods with the default text encoder, `muse`, by the protocol of the methods' table; every run is a row.
 
-All methods but `mscn` have three seeds at 40 and 60%, and `plain`, `pc2`, `sift`, `ncr`, `pcsr`, `gsc` and `npc` at 0%;
-all have the first one. Methods of which two seeds are among the rows are in the table of one seed alone. Published
-methods are as published.
+All methods have three seeds at 0, 40 and 60%, some at 20%, and the first one everywhere. Cells of which two seeds are
+among the rows are in the table of one seed alone. Published methods are as published.
 
     pairsift bench benchmarks/default_encoder.yaml --out runs/default_encoder
     pairsift bench benchmarks/default_encoder_methods.yaml --out runs/default_encoder_methods
