@@ -238,6 +238,19 @@ def test_the_cleaned_pairs_are_downloaded(browser, address, folder, tmp_path):
     assert len(rows) == N - 5 and rows[4 - 1]["caption"] == "a new caption"  # without 0 to 3 and 7
 
 
+def test_the_next_pair_is_in_view_on_a_phone(browser, address, folder):
+    context = browser.new_context(viewport={"width": 400, "height": 800})
+    page = context.new_page()
+    page.goto(address)
+    painted(page, 0)
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.evaluate("document.querySelector('#single [data-key=d]').click()")
+    painted(page, 1)
+    box = page.evaluate("document.getElementById('image').getBoundingClientRect().toJSON()")
+    assert decided(folder) == {0: "drop"} and 0 <= box["top"] < box["bottom"] < 800
+    context.close()
+
+
 def test_an_address_leads_to_a_pair_and_a_filter(page, address):
     page.goto(f"{address}?pair=77&decision=&order=best&low=0.5")
     page.wait_for_selector("#given:not(:empty)")

@@ -9,6 +9,7 @@ const state = {
   reasonOf: null, // the pair and the stored reason that the field Reason was set for
   view: 0, // counts what was drawn
   acting: 0, // the number of actions that are under way or wait: each draws at its end
+  shown: null, // the pair that was drawn last, or the first one of the grid
   ready: false, // whether what was drawn last has been painted long enough to be decided on
   stale: false, // whether the server may have done more than is shown
   asked: null, // a bulk action that waits for a choice, since decided pairs are among its pairs
@@ -111,6 +112,10 @@ function draw() {
   setReady(null);
   if (!state.items.length) return;
   (state.grid ? drawGrid : drawSingle)();
+  const shown = state.grid ? state.items[0].pair : shownItem().pair;
+  const box = find(state.grid ? "grid" : "single");
+  if (shown !== state.shown && box.getBoundingClientRect().top < 0) box.scrollIntoView(); // on a phone, the buttons are below
+  state.shown = shown;
   settleView(state.view, state.grid ? "grid" : shownItem().pair);
 }
 
