@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_helpers import HOSTILE, Page, log, make, metrics, recalls, write
+from report_helpers import HOSTILE, Page, log, make, metrics, recalls, section, write
 
 from pairsift.errors import WriteError
 from pairsift.pairs.pairs import Skip
@@ -250,3 +250,11 @@ def test_pairs_that_are_gone_are_not_skipped(tmp_path, folder):
     skips = (Skip("x.csv line 2", "names no image", 0),)
     page = write(tmp_path, replace(pairs, split=split, source_rows=rows, skipped=skips), table)
     assert "<b>1 of 18 pairs were skipped, and 2 pairs of the run are no longer in the source</b>" in page
+
+
+def test_a_check_has_no_choices_of_a_training(tmp_path, folder):
+    pairs, table = make(folder, 20)
+    page = write(tmp_path, pairs, table, config={"method": "linear", "loss": "infonce", "seed": 5})
+    assert "Judged without training." in page and "Method: linear" not in page
+    options = section(page, "Run card")
+    assert options.count("infonce") == 1  # in the whole configuration, which is folded

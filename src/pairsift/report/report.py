@@ -45,6 +45,7 @@ THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 GROUPS = 12  # groups of duplicates that are shown of each kind, the largest first
 MEMBERS = 4  # names that are shown of a group
 REASONS, SKIPS = 20, 50  # reasons and records that the section of skipped records shows
+OF_CHECK = ("image_encoder", "text_encoder", "seed")  # choices that matter where nothing is trained
 CHOICES = ("method", "matcher", "loss", "preset", "image_encoder", "text_encoder", "device", "precision", "seed")
 CITE_PAIRSIFT = (
     "The pairsift authors, “pairsift: image-text retrieval under noisy correspondence, and the pairs that are "
@@ -317,7 +318,8 @@ def _run_card(findings: Findings, config: Tree, citation: str) -> Section:
 def _options(metrics: Tree, config: Tree) -> list[tuple[str, object]]:
     """Return the choices that matter first."""
     chosen = {**config, **metrics.get("encoders", {})}
-    return [(name.replace("_", " "), chosen[name]) for name in CHOICES if chosen.get(name) is not None]
+    names = OF_CHECK if config.get("method") == "linear" else CHOICES
+    return [(name.replace("_", " "), chosen[name]) for name in names if chosen.get(name) is not None]
 
 
 def _data(findings: Findings) -> list[tuple[str, object]]:
@@ -335,6 +337,5 @@ def _data(findings: Findings) -> list[tuple[str, object]]:
 def _seconds(seconds: Mapping[str, float]) -> list[tuple[str, object]]:
     """Return the duration of each step and of all together."""
     rows = {**seconds, "all": sum(seconds.values())} if seconds else {}
-    return [
-        (name, f"{number(value / 60)} min" if value >= 120 else f"{number(value)} s") for name, value in rows.items()
-    ]
+    steps = [(name, value) for name, value in rows.items() if value]  # a check trains for no time
+    return [(name, f"{number(value / 60)} min" if value >= 120 else f"{number(value)} s") for name, value in steps]
