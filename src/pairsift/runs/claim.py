@@ -49,7 +49,7 @@ FOLDERS = ("model", "folds", "copies", "tensorboard", SHARDS)
 INSIDE = {  # names in these folders
     "model": r"((network|fold)_\d+|best|ngrams|(images|captions)(_approximate)?)\.safetensors|front|part_\w+",
     "tensorboard": r"events\..*",
-    SHARDS: r"(plan|judge)\.safetensors|evidence-\d+\.parquet|\.lock",
+    SHARDS: r"(plan|judge)\.safetensors|evidence-\d+\.parquet|pairs\.arrow|\.lock",
 }
 FILES = (
     *(MARKER, CONFIG, METRICS, LOG, REPORT, SKIPPED, VOCABULARY, PAIRS_FILE, TRUST, METHOD_STATE, SOURCE, KNOWN, LOCK),
