@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -12,7 +13,7 @@ import pytest
 
 from pairsift import files
 from pairsift.errors import InputError, WriteError
-from pairsift.files import in_turn, only_writer, read_parquet, replacing, write_json, write_parquet, write_text
+from pairsift.files import MASK, in_turn, only_writer, read_parquet, replacing, write_json, write_parquet, write_text
 from pairsift.run_folder import METRICS, PAIRS_FILE, read_metrics
 from pairsift.table import read_pairs
 
@@ -194,3 +195,16 @@ def test_a_damaged_table_and_damaged_metrics_of_a_run_are_one_line(tmp_path, con
         assert line.startswith(str(tmp_path / name)) and "copy of the run" in line and "\n" not in line
     with pytest.raises(InputError, match="cannot be read"):
         read_parquet(tmp_path / "missing.parquet")
+
+
+def test_a_drive_without_modes_and_a_file_that_others_may_write(tmp_path, monkeypatch):
+    with replacing(tmp_path / "x") as part:
+        part.touch(mode=0o600)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o666 & ~MASK
+    with replacing(tmp_path / "x") as part:
+        part.touch()
+        part.chmod(0o666)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o666
+    monkeypatch.setattr(Path, "chmod", lambda *_: (_ for _ in ()).throw(PermissionError()))
+    write_text(tmp_path / "x", "new")
+    assert (tmp_path / "x").read_text() == "new"

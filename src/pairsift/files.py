@@ -56,8 +56,9 @@ def replacing(path: Path, durable: bool = False, locked: bool = False) -> Iterat
         if durable:
             with part.open("r+b") as stream:
                 os.fsync(stream.fileno())
-        if part.is_file():
-            part.chmod(0o666 & ~MASK)  # some libraries make files that others cannot read
+        with suppress(OSError):  # some libraries make files that others cannot read, and some drives have no modes
+            if part.is_file():
+                part.chmod(part.stat().st_mode | (0o666 & ~MASK))
         part.replace(path)
     finally:
         if part.is_dir():

@@ -33,6 +33,8 @@ def test_changes_are_what_differs_and_make_the_same_options_again():
         ({"linear": {"rigde": 1.0}}, r"no option linear\.rigde"),
         ({"linear": {"directions": 1.5}}, r"linear\.directions is 1\.5; it must be of the type int"),
         ({"linear": {"ridge": -0.5}}, r"linear\.ridge is -0\.5; it must be at least 0"),
+        ({"folds": {"folds_of_many": 1}}, r"folds\.folds_of_many is 1; it must be at least 2"),
+        ({"linear": {"ridge": float("nan")}}, r"linear\.ridge is nan; it must be at least 0"),
         ({"folds": {"folds": 1}}, r"folds\.folds is 1; it must be at least 2"),
         ({"neighbours": {"count": 0}}, r"neighbours\.count is 0; it must be at least 1"),
         ({"linear": {"ridge": True}}, r"linear\.ridge is True; it must be of the type float"),

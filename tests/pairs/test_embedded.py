@@ -296,3 +296,14 @@ def test_files_win_over_thumbnails_as_base64(tmp_path):
     assert pairs.names == [by_content(picture(color)) for color in COLORS]
     touch(tmp_path, *names)
     assert load(tmp_path / "x.csv", cache=tmp_path / "cache").names == names
+
+
+@pytest.mark.parametrize("place", ["x.parquet", "split=train/x.parquet"])
+def test_named_images_in_a_folder_below_win_over_bytes(tmp_path, place):
+    names = [f"{color}.jpg" for color in COLORS]
+    table = pa.table({"image": names, "thumb": [{"bytes": picture("red"), "path": None}] * 5, "caption": COLORS})
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    pq.write_table(table, tmp_path / place)
+    touch(tmp_path, *(f"images/{name}" for name in names))
+    pairs = load(tmp_path if "/" in place else tmp_path / place, cache=tmp_path / "cache", reader="table")
+    assert pairs.paths == [tmp_path / "images" / name for name in names]

@@ -25,7 +25,7 @@ from pairsift.errors import InputError, writing
 from pairsift.pairs.readers import load
 from pairsift.pairs.records import Columns
 from pairsift.sharding import source_shards
-from pairsift.sharding.exporting import export_rows
+from pairsift.sharding.exporting import export_rows, schema_of
 from pairsift.sharding.vectors import VectorFiles
 from pairsift.web.images import Images
 from shard_sources import one_tar, picture, sample, write_shards, write_tar
@@ -250,3 +250,15 @@ def test_parts_without_a_column_and_facts_of_others_are_one_line(tmp_path):
     pq.write_table(pq.read_table(part).drop_columns("caption"), part)
     with pytest.raises(InputError, match=r"metadata_00001\.parquet: has no column 'caption', which metadata_00000"):
         VectorFiles.open(out, Columns())
+
+
+def test_the_columns_of_parts_that_do_not_fit_are_one_line_and_weights_have_a_name_of_their_own(tmp_path):
+    source, out = write_shards(tmp_path / "shards"), tmp_path / "out"
+    assert encode(source, out) == 0
+    part = sorted((out / "metadata").iterdir())[1]
+    table = pq.read_table(part)
+    pq.write_table(table.append_column("weight", pa.array([1.0] * 3)), part)
+    assert schema_of(VectorFiles.open(out, Columns())).names[-1] == "weight"
+    pq.write_table(table.set_column(table.column_names.index("file"), "file", pa.array([[1]] * 3)), part)
+    with pytest.raises(InputError, match="the columns of its tables do not fit"):
+        schema_of(VectorFiles.open(out, Columns()))

@@ -195,9 +195,9 @@ def test_a_finished_run_goes_on_where_its_source_has_moved_and_not_where_it_has_
     [
         (["--shard", "2/2"], "--shard 2/2: give i/n with i from 0 to n - 1, such as 0/8"),
         (["--shard", "x"], "--shard x: give i/n"),
-        (["--shard", "0/2", "--text-encoder", "wordllama"], "--text-encoder needs all pairs at once: leave --shard"),
+        (["--shard", "0/2", "--text-encoder", "wordllama"], "--text-encoder cannot be used with --shard and --ray"),
         (["--shard", "0/2", "--resume"], "--shard and --ray always go on where they stopped: leave --resume"),
-        (["--shard", "0/2", "--noise", "0.2"], "--noise needs all pairs at once: leave --shard and --ray out"),
+        (["--shard", "0/2", "--noise", "0.2"], "--noise cannot be used with --shard and --ray: leave it or them out"),
     ],
 )
 def test_a_wrong_option_is_one_line(source, tmp_path, capsys, options, line):

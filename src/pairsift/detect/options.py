@@ -12,8 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-# Smallest values of options; of others, 1 for whole numbers and 0 for shares and the like.
-LEAST = {"folds": 2, "inner_folds": 2, "rounds": 0, "max_log_ratio": float("-inf"), "max_below_near": float("-inf")}
+ANY = float("-inf")
+LEAST = {  # smallest values of options; of others, 1 for whole numbers and 0 for the rest
+    **dict.fromkeys(("folds", "inner_folds", "folds_of_many", "max_folds"), 2),
+    **dict.fromkeys(("max_log_ratio", "max_below_near", "steepness_mean"), ANY),
+    "rounds": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -354,7 +358,7 @@ class DetectOptions:
                 if isinstance(value, bool) or not isinstance(value, int if kinds[name] == "int" else int | float):
                     raise ValueError(f"{group}.{name} is {value!r}; it must be of the type {kinds[name]}")
                 least = LEAST.get(name, int(kinds[name] == "int"))
-                if value < least:
+                if not value >= least:
                     raise ValueError(f"{group}.{name} is {value!r}; it must be at least {least}")
             groups[group] = replace(getattr(self, group), **options)
         return replace(self, **groups)

@@ -196,7 +196,7 @@ class PairJudge:
         rows, mean = self._near_rows
         unit = CentredRows(pairs.images, mean)
         near, learned = rows.pairs(unit, len(own))
-        blocks = np.array_split(np.arange(len(near)), max(1, len(near) // BLOCK))
+        blocks = np.array_split(np.arange(len(near)), max(1, -(-len(near) // BLOCK)))
         cosine = [(unit(near[block]) * rows.unit(learned[block])).sum(1).numpy() for block in blocks]
         order = np.argsort(np.concatenate(cosine), kind="stable")  # the nearest learned image comes last, and stays
         group_of = int(group.max()) + 1 + new

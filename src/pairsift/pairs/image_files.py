@@ -34,8 +34,9 @@ def within(file: Path, base: Path) -> str:
 
 
 def any_image(base: Path, names: Iterable[str]) -> bool:
-    """Return whether any of these image names refers to a file."""
-    return any(file is not None and os.path.isfile(file) for file, _ in find_images(base, names).places.values())
+    """Return whether any of these image names refers to a file, also in a folder below the base."""
+    places = find_below(base, find_images(base, names)).places.values()
+    return any(file is not None and os.path.isfile(file) for file, _ in places)
 
 
 class ImagePlaces(NamedTuple):

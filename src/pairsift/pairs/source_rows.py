@@ -117,7 +117,7 @@ class Origin:
             captions: New captions by record.
             extra: New columns, by their names, with a value for each record.
             lists: Whether the captions of a list stay one row, and new columns are lists there; so do those that a
-                text lists, without new columns. Otherwise each caption has a row of its own, as text.
+                text lists, where there are no new columns. Otherwise each caption has a row of its own, as text.
         """
         first = 0
         for number, cells in enumerate(self.rows()):

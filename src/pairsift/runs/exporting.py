@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pairsift.errors import InputError
 from pairsift.export.cleaned import export, folder_of_names
@@ -20,7 +19,7 @@ from pairsift.run_folder import CONFIG, SHARDS, read_metrics, require_finished
 from pairsift.runs.config import Config, read_config
 from pairsift.runs.prepare import read_finished
 from pairsift.runs.vector_check import files_of, has_judge, pairs_of
-from pairsift.sharding.exporting import FORMATS, export_rows
+from pairsift.sharding.exporting import FORMATS, export_rows, schema_of
 from pairsift.sharding.judging import Judging
 from pairsift.table import read_pairs, storable
 
@@ -99,7 +98,7 @@ def _export_vectors(
     pairs, table = pairs_of(config, files, plan), read_pairs(folder)
     decisions = Decisions(folder, table["pair"].to_numpy()).table()
     selection = choose_pairs(pairs, table, decisions, drop_below, replace_above)
-    column = unique([*pq.read_schema(files.parts[0].table).names, "weight"])[-1]
+    column = unique([*schema_of(files).names, "weight"])[-1]
     export_rows(files, selection.keep, selection.captions, selection.weight if weights else None, out, column)
     return selection
 

@@ -216,11 +216,11 @@ def score_to(scorer: Scorer, out: Path, share: Share = ALL) -> int | None:
         files.append(parts / f"{number:06d}.parquet")
         if number % share.of == share.number and not files[-1].exists():
             write_parquet(files[-1], scorer.score(ids))
-    if not all(file.exists() for file in files):
-        return None
     with in_turn(out.with_name(f".{out.name}.join.lock")):
         if out.exists():  # another share has written it, and removed the parts
             return sum(map(len, _chunks(scorer.new, CHUNK)))
+        if not all(file.exists() for file in files):
+            return None
         table = _join(files, out)
     if scorer.progress:
         print(_flag_line(table), file=sys.stderr)

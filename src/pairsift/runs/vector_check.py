@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from pairsift.cores import limit_threads, peak_memory
+from pairsift.encode.options import EMBEDDINGS
 from pairsift.errors import InputError, writing
 from pairsift.files import in_turn, make_folder, remove_parts, write_json, write_text
 from pairsift.marker import read_marker, require_own, write_marker
@@ -83,7 +84,7 @@ def _without(config: Config) -> str:
     named |= {
         "reader": data.reader not in (None, "embeddings"),
         "image-encoder": config.encode.image_encoder,
-        "text-encoder": config.encode.text_encoder,
+        "text-encoder": config.encode.text_encoder not in (None, EMBEDDINGS),
     }
     return next((f"--{name}" for name, value in named.items() if value), "")
 
@@ -117,13 +118,16 @@ def check_share(config: Config, share: Share, engine: Engine | None = None, show
         InputError: The source or an option cannot be used, or the folder holds another run.
     """
     if option := _without(config):
-        raise InputError(f"{option} needs all pairs at once: leave --shard and --ray out")
+        raise InputError(f"{option} cannot be used with --shard and --ray: leave it or them out")
     files = files_of(config)
     folder = config.folder
     require_own(folder, "run")
     make_folder(folder)
     if read_marker(folder) is None:  # before all else, so that the folder is ours wherever a process is killed
         write_marker(folder, "run")
+    if finished(folder) and not has_judge(folder):
+        require_same(folder, read_config(folder / CONFIG), config)
+        return True  # made by one process, with all in memory
     with writing(folder):
         (folder / SHARDS).mkdir(exist_ok=True)
     judging = Judging(folder / SHARDS, files)
@@ -223,7 +227,7 @@ def _write_judged(config: Config, judging: Judging, pairs: Pairs) -> dict[str, A
 
 
 def _encoders(config: Config) -> dict[str, str]:
-    return {"image_encoder": "precomputed features", "text_encoder": config.encode.text_encoder or "embeddings"}
+    return {"image_encoder": "precomputed features", "text_encoder": EMBEDDINGS}
 
 
 def pairs_of(config: Config, files: VectorFiles, plan: Plan) -> Pairs:

@@ -73,9 +73,9 @@ def score_vectors(
             judging.begin(config.train.seed, config.detect)
     limit_threads(config.train.threads)
     write_parts(judging, judging.parts.missing(share), engine, "judging", shown, at_once=True)
-    if judging.parts.missing():
-        return None
     plan = judging.plan
+    if judging.parts.missing() and not out.exists():
+        return None
     with in_turn(lock):
         if not out.exists():  # the process that came first has written it, and removed the parts
             new = replace(config, source=str(source))

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pairsift.arrays import Bools, Reals
 from pairsift.errors import InputError, writing
 from pairsift.files import make_folder, replacing
+from pairsift.pairs.text import one_line
 from pairsift.sharding.tables import write_blocks, write_csv_blocks
 from pairsift.sharding.vectors import VectorFiles
 
@@ -52,14 +53,25 @@ def export_rows(
     (write_blocks if suffix == ".parquet" else write_csv_blocks)(out, blocks)
 
 
+def schema_of(files: VectorFiles) -> pa.Schema:
+    """Return the columns of the tables of all parts.
+
+    Raises:
+        InputError: Two columns of one name do not fit each other.
+    """
+    try:
+        return pa.unify_schemas([pq.read_schema(part.table) for part in files.parts], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise InputError(f"{files.path}: the columns of its tables do not fit: {one_line(str(error), 200)}") from error
+
+
 def _kept(
     files: VectorFiles, keep: Bools, captions: Mapping[int, str], weight: Reals | None, column: str
 ) -> Iterator[pa.Table]:
     """Yield the rows to keep, some at a time; the first table may be empty."""
     start, changed = 0, np.array(sorted(captions), np.int64)
     tables = [part.table for part in files.parts]
-    schema = pa.unify_schemas([pq.read_schema(table) for table in tables], promote_options="permissive")
-    for batch in pyarrow.dataset.dataset(tables, schema=schema).to_batches(batch_size=ROWS):
+    for batch in pyarrow.dataset.dataset(tables, schema=schema_of(files)).to_batches(batch_size=ROWS):
         rows = np.arange(start, start + len(batch))
         start += len(batch)
         table = pa.Table.from_batches([batch])

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
 from pairsift.errors import InputError
-from pairsift.pairs.changes import content_marks
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose, read_listing, require_one, table_within
 from pairsift.pairs.readers.parquet import opened
@@ -43,6 +42,15 @@ class SourceShard:
     file: Path | str | None
     start: int = 0
     end: int = 0
+
+
+def _size_and_time(file: Path) -> str:
+    """Return the size and the time of a file as text; an empty string where there is none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 class Source:
@@ -92,9 +100,9 @@ class Source:
     def marks(self) -> list[str]:
         """Return texts that change with the source: of its files, or of its list and the images; none of URLs."""
         if self._whole is not None:
-            return [self._whole.hash(), *content_marks(self._whole)]
+            return [self._whole.hash(), *map(_size_and_time, self._whole.paths)]
         files = dict.fromkeys(shard.file for shard in self.shards if isinstance(shard.file, Path))
-        return [f"{status.st_size} {status.st_mtime_ns}" for status in (file.stat() for file in files)]
+        return list(map(_size_and_time, files))
 
     def read(self, shard: SourceShard, cache: Path) -> tuple[Pairs, list[Member | None]]:
         """Return the pairs of a shard, and the place of each pair's image where it lies in a tar file.

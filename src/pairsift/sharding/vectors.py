@@ -165,7 +165,7 @@ class VectorFiles:
         names = pq.read_schema(parts[0].table).names
         roles = pick_columns(parts[0].table, names, Columns(columns.image, columns.caption, needs_image=False))
         for part in parts[1:]:
-            if lacking := {role for role in roles if role} - set(pq.read_schema(part.table).names):
+            if lacking := {roles.caption, *filter(None, [roles.image])} - set(pq.read_schema(part.table).names):
                 raise InputError(f"{part.table}: has no column {min(lacking)!r}, which {parts[0].table.name} has")
         return VectorFiles(path, parts, roles, aligned)
 

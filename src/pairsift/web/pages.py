@@ -141,7 +141,9 @@ def served_report(text: str) -> str:
 
     def to_review(card: re.Match[str]) -> str:
         pair = re.search(r"<b>pair (\d+)</b>", card[0])
-        return re.sub(r'href="[^"]*"', f'href="./?decision=&amp;pair={pair[1]}"', card[0]) if pair else card[0]
+        text = re.sub(r' href="[^"]*"', "", card[0])
+        link = f"./?decision=&amp;pair={pair[1]}" if pair else "./"
+        return re.sub(r'<a class="(thumb|path)"', rf'<a class="\1" href="{link}"', text)
 
     text = re.sub(r'<li class="card pair">.*?</li>', to_review, text, flags=re.DOTALL)
     return text.replace("<header>", '<p><a href="overview">Overview</a></p>\n<header>', 1)

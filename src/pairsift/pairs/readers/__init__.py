@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,6 +32,7 @@ from pairsift.source_path import is_pattern, places_of, require_path, require_so
 
 SEVERAL = {"table", "shards"}  # readers of sources of several files
 MOST_OTHERS = 50  # files beside images among which a table is sought
+IMAGE_OBJECTS = re.compile(r'"images"\s*:\s*\[\s*[{\]]')  # a list of objects, or an empty one
 PROBED = 2**16  # bytes at both ends of a JSON file that show whether it has captions
 ADVICE = {  # by the extensions of files that hold what a reader could read
     (".zip", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tgz"): "unpack it, and give the file or the folder in it",
@@ -83,7 +84,7 @@ def choose(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix == ".json":
         text = read_text(path).content
-        if text.lstrip().startswith("{") and '"images"' in text and _lists_images(text):
+        if text.lstrip().startswith("{") and IMAGE_OBJECTS.search(text):
             return "coco" if '"annotations"' in text else "karpathy"
     if suffix in FORMATS or is_separated(path, Columns()):
         return "table"
@@ -94,15 +95,6 @@ def choose(path: Path) -> str:
         f"{path}: no reader fits the extension '{suffix}'; it may be {', '.join(FORMATS)}, .tar or a folder, "
         f"or name the reader: {', '.join(READERS)}"
     )
-
-
-def _lists_images(text: str) -> bool:
-    """Return whether a JSON object has a list of objects under `images`, or is not valid."""
-    try:
-        images = json.loads(text).get("images")
-    except (ValueError, RecursionError):
-        return True
-    return isinstance(images, list) and all(isinstance(image, dict) for image in images)
 
 
 def choose_for_all(pattern: Path) -> str:

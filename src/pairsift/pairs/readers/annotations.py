@@ -84,7 +84,7 @@ def read_coco(path: Path, columns: Columns) -> Listing:
         if image_id not in names:
             problem = f"image id {image_id or 'none'} is not among the images"
         elif image_id in ambiguous:
-            problem = f"image id {image_id} is of several images"
+            problem = f"image id {image_id or 'none'} is of several images"
         records.append(
             Record(
                 where=f"{path.name} annotation {number}",

@@ -106,11 +106,11 @@ def _stored(path: Path, tables: list[Path], cache: Path | None) -> tuple[dict[st
     files: dict[str, Path | None] = {}
     problems = {}
     for image in in_rows(images):
+        first = files.setdefault(image.name, image.file)
         if image.file is None:
             problems[image.name] = "its image is no base64"
-        elif files.setdefault(image.name, image.file) != image.file:
+        elif first != image.file:
             problems[image.name] = "its image is one of several under this id"
-        files.setdefault(image.name, image.file)
     return files, problems
 
 

@@ -59,7 +59,7 @@ def read_parquet_files(source: Path, files: Sequence[Path], columns: Columns) ->
     layouts, stored = [], None
     for path in files:
         with opened(path) as file:
-            layouts.append(layout_of(path, file, columns))
+            layouts.append(layout_of(path, file, columns, columns.folder or root_of(source)))
     if any(layout.embedded for layout in layouts):
         store = Store(source, layouts[0].image, columns.cache, files)
         stored = store.images()
@@ -99,8 +99,8 @@ def opened(path: Path) -> Iterator[pq.ParquetFile]:
         raise InputError(f"{path}: is not a readable Parquet file: {one_line(str(error), 200)}") from error
 
 
-def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
-    """Determine the image column and the columns to read.
+def layout_of(path: Path, file: pq.ParquetFile, columns: Columns, base: Path) -> Layout:
+    """Determine the image column and the columns to read; relative names of images start from the base.
 
     Raises:
         InputError: There is no image or caption column.
@@ -109,7 +109,7 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns) -> Layout:
     names = unique(schema.names)
     if columns.image is None and columns.needs_image:
         usual = find_column(names, IMAGE_COLUMNS)
-        if usual is None or not has_images(file, names.index(usual), columns.folder or root_of(path)):
+        if usual is None or not has_images(file, names.index(usual), base):
             held = (name for position, name in enumerate(names) if begins_with_images(file, position))
             columns = replace(columns, image=next(held, None))
     roles = pick_columns(path, names, columns)
