@@ -87,6 +87,6 @@ def cleaned_config(run: Run, export: Path, out: str | Path | None = None) -> Con
         "noise": 0.0,
         "noise_index": None,
         **columns,
-        "lists": data.lists if same or kind == ".jsonl" else "keep",
+        "lists": None if not is_table else data.lists if same or kind == ".jsonl" else "keep",
     }
     return from_tree({**run.config.tree(), **changed})
