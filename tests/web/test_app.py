@@ -218,9 +218,7 @@ def test_the_overview_is_a_page_too_and_the_report_has_no_scripts(browser, folde
     assert "<td>60</td><td>45</td><td>15</td>" in page  # of 60 pairs below 0.5, a quarter is good in the mean
     assert page.count("<circle") == 1 and "2 decided, 0% kept" in page and "Recall on dev" not in page
     assert 'href="report"' not in page and browser.get("/report").status_code == 404
-    card = (
-        '<li class="card pair"><a class="thumb" href="images/3.png"></a><a class="path">x</a><b>pair 3</b></li>'
-    )
+    card = '<li class="card pair"><a class="thumb" href="images/3.png"></a><a class="path">x</a><b>pair 3</b></li>'
     (folder / "report.html").write_text(f'<header></header><ul>{card}</ul><a href="suspects.csv">all</a>')
     epochs = [{"epoch": k, "dev": {"rsum": rsum}} for k, rsum in enumerate((100.0, 150.0, 140.0))]
     (folder / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in epochs))
