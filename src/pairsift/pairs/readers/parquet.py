@@ -109,9 +109,9 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns, base: Path) ->
     names = unique(schema.names)
     if columns.image is None and columns.needs_image:
         usual = find_column(names, IMAGE_COLUMNS)
-        if usual is None or not has_images(file, names.index(usual), base):
-            held = (name for position, name in enumerate(names) if begins_with_images(file, position))
-            columns = replace(columns, image=next(held, None))
+        held = [name for position, name in enumerate(names) if begins_with_images(file, position)]
+        if held and usual not in held and (usual is None or not names_files(file, names.index(usual), base)):
+            columns = replace(columns, image=held[0])
     roles = pick_columns(path, names, columns)
     image = roles.image
     embedded = bool(image) and holds_images(file, names.index(image))
@@ -126,10 +126,8 @@ def layout_of(path: Path, file: pq.ParquetFile, columns: Columns, base: Path) ->
     return Layout(names, column_names, roles.image, embedded)
 
 
-def has_images(file: pq.ParquetFile, position: int, base: Path) -> bool:
-    """Return whether a column contains images, or names files, by its type or by its first cells."""
-    if begins_with_images(file, position):
-        return True
+def names_files(file: pq.ParquetFile, position: int, base: Path) -> bool:
+    """Return whether any of a column's first cells names a file."""
     for batch in file.iter_batches(IMAGE_ROWS, columns=[file.schema_arrow.names[position]]):
         return any_image(base, map(as_text, cells_of(column_at(file, batch, position))))
     return False

@@ -214,12 +214,11 @@ def _base64_column(table: SourceTable, columns: Columns, base: Path) -> str | No
     """Return the column that holds images as base64: the one of the images, or any other where this names no file."""
     asked = IMAGE_COLUMNS if columns.image is None else (columns.image.strip().lower(),)
     usual = find_column(table.names, asked)
-    if usual is not None and _holds_base64(table, usual):
-        return usual
-    cells = [] if usual is None else [as_text(row.cells.get(usual)) for row in table.rows[:SHOWN]]
-    if columns.image is not None or any_image(base, cells):
-        return None
-    return next((name for name in table.names if _holds_base64(table, name)), None)
+    names = [usual, *(table.names if columns.image is None else ())]
+    held = next((name for name in names if name is not None and _holds_base64(table, name)), None)
+    if held is None or usual in (None, held):
+        return held
+    return None if any_image(base, (as_text(row.cells.get(usual)) for row in table.rows[:SHOWN])) else held
 
 
 def _holds_base64(table: SourceTable, name: str) -> bool:
