@@ -261,24 +261,29 @@ def load(  # noqa: PLR0913
         name = choose(path) if reader is None else reader
         require_one(name, path)
         folder = None if image_folder is None else folder_of_images(name, Path(image_folder))
-        if text_file is not None and name != "folder":
-            raise InputError(f"the reader {name!r} takes no --text-file: leave it out")
-        for option, value in (
-            ("image_column", image_column),
-            ("caption_column", caption_column),
-            ("split_column", None if split_column == NO_COLUMN else split_column),
-            ("quotes", quotes),
-            ("lists", lists),
-        ):
-            if value is not None and name in WITHOUT_COLUMNS:
-                raise InputError(f"the reader {name!r} takes no {dashed(option)}: leave it out")
         stored = None if cache is None else Path(cache)
         columns = Columns(image_column, caption_column, folder, stored, text_file, quotes, split_column, lists)
+        _refuse_needless(name, columns)
         draw = None if shares is None else Draw(split_seed, *shares)
         with _no_collection():
             return assemble(str(path), name, read_listing(path, name, columns), draw, keep_empty)
     except InputError as error:
         raise InputError(one_line(str(error), 1000)) from error
+
+
+def _refuse_needless(reader: str, columns: Columns) -> None:
+    """Raise an error for an option that the reader does not use.
+
+    Raises:
+        InputError: There is one.
+    """
+    values = {"image_column": columns.image, "caption_column": columns.caption, "quotes": columns.quotes}
+    values |= {"lists": columns.lists, "split_column": None if columns.split == NO_COLUMN else columns.split}
+    values = values if reader in WITHOUT_COLUMNS else {}
+    values |= {} if reader == "folder" else {"text_file": columns.text_file}
+    for option, value in values.items():
+        if value is not None:
+            raise InputError(f"the reader {reader!r} takes no {dashed(option)}: leave it out")
 
 
 @contextmanager
