@@ -15,7 +15,7 @@ import torch
 
 from pairsift.cores import limit_threads, peak_memory
 from pairsift.encode.options import EMBEDDINGS
-from pairsift.errors import InputError, writing
+from pairsift.errors import InputError
 from pairsift.files import in_turn, make_folder, remove_parts, write_json, write_text
 from pairsift.marker import read_marker, require_own, write_marker
 from pairsift.mismatches import Mismatches
@@ -128,8 +128,7 @@ def check_share(config: Config, share: Share, engine: Engine | None = None, show
     if finished(folder) and not has_judge(folder):
         require_same(folder, read_config(folder / CONFIG), config)
         return True  # made by one process, with all in memory
-    with writing(folder):
-        (folder / SHARDS).mkdir(exist_ok=True)
+    make_folder(folder / SHARDS)
     judging = Judging(folder / SHARDS, files)
     with _alone(folder):
         if not holds_run(folder):
