@@ -71,7 +71,8 @@ def _kept(
     """Yield the rows to keep, some at a time; the first table may be empty."""
     start, changed = 0, np.array(sorted(captions), np.int64)
     tables = [part.table for part in files.parts]
-    for batch in pyarrow.dataset.dataset(tables, schema=schema_of(files)).to_batches(batch_size=ROWS):
+    source = pyarrow.dataset.dataset(tables, schema=schema_of(files))
+    for batch in source.to_batches(batch_size=ROWS, batch_readahead=1, fragment_readahead=1):
         rows = np.arange(start, start + len(batch))
         start += len(batch)
         table = pa.Table.from_batches([batch])
