@@ -98,9 +98,10 @@ def _repetitions(pairs: Pairs, keep: Bools, captions: Mapping[int, str]) -> list
     present = {(pairs.image_of[pair], pairs.captions[pair]) for pair in kept if pair not in captions}
     repeated = []
     for pair in sorted(captions):
-        if (pair_now := (pairs.image_of[pair], captions[pair])) in present:
+        key = pairs.image_of[pair], captions[pair]
+        if key in present:
             repeated.append(pair)
-        present.add(pair_now)
+        present.add(key)
     return repeated
 
 
