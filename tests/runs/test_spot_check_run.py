@@ -32,6 +32,7 @@ def test_a_run_is_checked_and_recalibrated(run, tmp_path, capsys):
     assert f"40 of 40 pairs are answered; {list(chosen.values()).count('drop')} of these do not match" in out
     assert "by the match probabilities" in out
     before = pq.read_table(folder / "pairs.parquet")
+    old = (folder / "metrics.json").read_text()
     assert main(["spot-check", str(folder), "--apply"]) == 0
     after = pq.read_table(folder / "pairs.parquet")
     assert after["pair"].to_pylist() == before["pair"].to_pylist()
@@ -40,8 +41,13 @@ def test_a_run_is_checked_and_recalibrated(run, tmp_path, capsys):
     assert after["is_mismatch"].to_pylist() == flags
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["spot_check"]["answered"] == 40
+    table = (folder / "pairs.parquet").read_bytes()
+    (folder / "metrics.json").write_text(old)  # as after a kill before it was written
+    assert main(["spot-check", str(folder), "--apply"]) == 0
+    assert (folder / "pairs.parquet").read_bytes() == table
+    assert json.loads((folder / "metrics.json").read_text()) == metrics
     assert metrics["noise_rate"] == run.metrics["noise_rate"]  # that of the training pairs; the check is of all pairs
-    assert capsys.readouterr().out.count("40 of 40 pairs are answered") == 1
+    assert capsys.readouterr().out.count("40 of 40 pairs are answered") == 2
     assert main(["spot-check", str(folder), "--apply"]) == 2  # the answers count once
     assert "recalibrated already" in capsys.readouterr().err
     assert main(["spot-check", str(folder)]) == 0

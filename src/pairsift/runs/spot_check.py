@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,7 @@ from pairsift.suggest.table import fitting_captions
 from pairsift.table import VAGUE, count_verdicts, detection, read_pairs
 
 PAIRS = 50  # of a spot check for which no number is given
+APPLIED = b"spot_check"  # metadata of a recalibrated table: the result that it was made by
 
 
 def spot_check(folder: Path, pairs: int | None = None) -> SpotCheck:
@@ -67,17 +69,33 @@ def current_result(folder: Path, table: pa.Table, decisions: Decisions) -> SpotR
 def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, Any]]:
     """Return the result of the spot check, and the table of judged pairs and the metrics after recalibration.
 
+    A table that is recalibrated already, because the process was killed before it wrote the metrics, stays as it is.
+
     Raises:
         InputError: There is no spot check, it has too few answers, or the run is recalibrated already.
     """
     result, table, metrics = spot_result(folder), read_pairs(folder), read_metrics(folder)
     _refuse_recalibrated(folder, metrics)
+    if (applied := (table.schema.metadata or {}).get(APPLIED)) is not None:
+        result = SpotResult(**json.loads(applied))
+    else:
+        table = _recalibrated(folder, table, result, bool(metrics["verdicts_given"]))
+    metrics.pop("verdicts", None)
+    if counts := count_verdicts(table):
+        metrics["verdicts"] = counts
+    if metrics["noise"] is not None:
+        metrics["detection"] = detection(table)
+    return result, table, {**metrics, "spot_check": asdict(result)}
+
+
+def _recalibrated(folder: Path, table: pa.Table, result: SpotResult, verdicts_given: bool) -> pa.Table:
+    """Return the table of judged pairs after recalibration, with the result in its metadata."""
     if result.rate is None:
         raise InputError(f"{result.answered} answers are too few for a recalibration: it needs {MIN_ANSWERS}")
     probability = result.recalibrated(table["match_probability"].to_numpy())
     verdict = np.array(table["verdict"].to_pylist(), object)
-    flagged = (probability < 0.5) & (verdict != VAGUE) & bool(metrics["verdicts_given"])
-    if metrics["verdicts_given"]:
+    flagged = (probability < 0.5) & (verdict != VAGUE) & verdicts_given
+    if verdicts_given:
         verdict[flagged & (verdict == "clean")] = "mismatched"
         verdict[~flagged & (verdict != VAGUE)] = "clean"
     columns: dict[str, Any] = {"match_probability": probability, "is_mismatch": flagged, "verdict": verdict}
@@ -85,12 +103,7 @@ def recalibrated_tables(folder: Path) -> tuple[SpotResult, pa.Table, dict[str, A
     for name, values in columns.items():
         place = table.column_names.index(name)
         table = table.set_column(place, name, pa.array(values, table.schema.field(name).type))
-    metrics.pop("verdicts", None)
-    if counts := count_verdicts(table):
-        metrics["verdicts"] = counts
-    if metrics["noise"] is not None:
-        metrics["detection"] = detection(table)
-    return result, table, {**metrics, "spot_check": asdict(result)}
+    return table.replace_schema_metadata({APPLIED: json.dumps(asdict(result))})
 
 
 def _suggestions(folder: Path, table: pa.Table, flagged: Bools) -> dict[str, Any]:
