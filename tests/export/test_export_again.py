@@ -232,6 +232,22 @@ def test_the_rows_of_a_json_array_keep_their_text(place):
     assert [image["file_name"] for image in json.loads((place / "new.coco.json").read_text())["images"]] == NAMES[1:]
 
 
+def test_rows_below_words_for_splits_stay_below_them(place):
+    rows = [{"image": name, "caption": f"cat {k}"} for k, name in enumerate(NAMES)]
+    source = place / "rows.json"
+    source.write_text(json.dumps({"info": [1.50], "train": rows[:5], "val": [], "Test": rows[5:]}, indent=1))
+    trip(source, place / "all.json")
+    assert (place / "all.json").read_bytes() == source.read_bytes()
+    trip(source, place / "out.json", drop=(1, 5), rewrite={7: "dog"})
+    content = {"info": [1.5], "train": [rows[0], *rows[2:5]], "val": [], "Test": rows[6:]}
+    content["Test"][1] |= {"caption": "dog"}
+    assert json.loads((place / "out.json").read_text()) == content
+    with pytest.raises(InputError, match="COCO captions have no splits"):  # some below "train" would be for dev
+        trip(source, place / "split.json", splits=True)
+    pairs = trip(source, place / "split.jsonl", splits=True)
+    assert pairsift.load(place / "split.jsonl").split.tolist() == pairs.split.tolist()
+
+
 def test_coco_captions_keep_ids_fields_licences_and_their_text(place):
     images = [{"license": 3, "file_name": name, "height": 3, "id": 900 - k} for k, name in enumerate(NAMES)]
     images.append({"file_name": "never.png", "id": 7})  # has no annotation

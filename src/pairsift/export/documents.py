@@ -11,8 +11,9 @@ from typing import Any
 from pairsift.export.json_text import Edit, Member, dumped, edited, members, removals, replacements, start_of
 from pairsift.export.selection import Selection
 from pairsift.export.source_text import OtherLayout, kept_lines, read_lines
-from pairsift.pairs.readers.json_rows import rows_by_name, rows_of_columns, rows_of_split
+from pairsift.pairs.readers.json_rows import rows_by_name, rows_of_columns, rows_of_split, rows_of_splits
 from pairsift.pairs.source_rows import Cells, Origin
+from pairsift.pairs.splits import SPLIT_WORDS
 from pairsift.pairs.text import as_text
 
 Extra = Mapping[str, list[object]]
@@ -56,7 +57,7 @@ def same_document(origin: Origin, records: Selection, extra: Extra) -> Iterator[
         extra: New columns, by their names, with a value for each record.
 
     Raises:
-        OtherLayout: A row of the file would become several.
+        OtherLayout: A row of the file would become several, or belong below another key.
     """
     assert origin.file is not None
     source = read_lines(origin.file)
@@ -73,12 +74,19 @@ def same_document(origin: Origin, records: Selection, extra: Extra) -> Iterator[
     return iter([source.mark, source.encode(edited(text, edits))])
 
 
-def _array_of_rows(text: str, cells: list[Cells]) -> list[Member] | None:
-    """Return the rows of a table: the members of the array that the text is, or of the one that an object holds."""
+def _arrays_of_rows(text: str, cells: list[Cells]) -> list[list[Member]] | None:
+    """Return the rows of a table: the members of one array, or of an array for each split."""
     start = start_of(text)
-    arrays = [start] if text[start] == "[" else [member.value for member in members(text, start)]
-    found = (members(text, place) for place in arrays if text[place] == "[")
-    return next((rows for rows in found if [json.loads(text[row.value : row.end]) for row in rows] == cells), None)
+    if text[start] == "[":
+        arrays = {"": members(text, start)}
+    else:
+        arrays = {array.name: members(text, array.value) for array in members(text, start) if text[array.value] == "["}
+    values = {name: [json.loads(text[row.value : row.end]) for row in rows] for name, rows in arrays.items()}
+    if (one := next((name for name, rows in values.items() if rows == cells), None)) is not None:
+        return [arrays[one]]
+    splits = [name for name in arrays if name.lower() in SPLIT_WORDS]
+    joined = rows_of_splits({name: values[name] for name in splits if values[name]})
+    return [arrays[name] for name in splits] if joined == cells else None
 
 
 def _table_edits(text: str, origin: Origin, records: Selection, extra: Extra) -> Iterator[Edit] | None:
@@ -88,10 +96,12 @@ def _table_edits(text: str, origin: Origin, records: Selection, extra: Extra) ->
     if len(kept) < len(rows_to_write):
         raise OtherLayout
     cells, start, value = list(origin.rows()), start_of(text), json.loads(text)
-    if (rows := _array_of_rows(text, cells)) is not None:
-        return _row_edits(text, rows, kept)
+    if (arrays := _arrays_of_rows(text, cells)) is not None:
+        if len(arrays) > 1 and any("split" in changes for changes in kept.values()):
+            raise OtherLayout  # a row would lie below the word for another split
+        return _row_edits(text, arrays, kept)
     if isinstance(value, dict) and rows_by_name(value) == cells:
-        return _row_edits(text, members(text, start), kept)
+        return _row_edits(text, [members(text, start)], kept)
     if isinstance(value, dict) and rows_of_columns(value) == cells:
         return _column_edits(text, members(text, start), kept)
     if isinstance(value, dict) and rows_of_split(value) == cells:
@@ -99,9 +109,12 @@ def _table_edits(text: str, origin: Origin, records: Selection, extra: Extra) ->
     return None
 
 
-def _row_edits(text: str, rows: list[Member], kept: Mapping[int, Cells]) -> Iterator[Edit]:
-    """Yield the edits of rows that are objects, or the captions of the names before them."""
-    yield from removals(rows, [row in kept for row in range(len(rows))])
+def _row_edits(text: str, arrays: list[list[Member]], kept: Mapping[int, Cells]) -> Iterator[Edit]:
+    """Yield the edits of rows that are objects, or the captions of the names before them, in the order of arrays."""
+    rows: list[Member] = []
+    for array in arrays:
+        yield from removals(array, [row in kept for row in range(len(rows), len(rows) + len(array))])
+        rows += array
     for row, changes in kept.items():
         if text[rows[row].value] == "{":
             yield from _object_edits(text, rows[row], changes)

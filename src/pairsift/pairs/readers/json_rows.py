@@ -201,7 +201,12 @@ def _under_keys(path: Path, value: Fields) -> tuple[list[object], list[str]]:
         return lists[keys[0]], keys
     if any(key.lower() not in SPLIT_WORDS for key in keys):
         raise InputError(f"{path}: lists of images lie under the keys {quoted(keys)}; write one of them alone")
-    return [{**row, "split": key} for key in keys for row in lists[key]], keys
+    return rows_of_splits({key: lists[key] for key in keys}), keys
+
+
+def rows_of_splits(lists: Mapping[str, list[object]]) -> list[object]:
+    """Return the rows of lists of objects, each with the word for its split."""
+    return [{**row, "split": key} for key, rows in lists.items() for row in rows if isinstance(row, dict)]
 
 
 def _of_objects(rows: list[object]) -> bool:
