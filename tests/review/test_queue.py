@@ -108,6 +108,17 @@ def test_orders_are_of_the_same_rows(queue):
     assert [row for row in everything if row in set(train)] == train  # a filter leaves the order as it is
 
 
+def test_each_row_is_as_often_at_each_place_of_a_random_order(queue):
+    orders = np.array([queue.select(Filter(order="random", seed=seed)) for seed in range(3000)])
+    counts = np.array([np.bincount(place, minlength=N) for place in orders.T])
+    assert counts.shape == (N, N) and (counts.sum(1) == len(orders)).all()
+    expected = len(orders) / N
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert abs(chi_square - (N - 1) ** 2) < 5 * np.sqrt(2) * (N - 1)
+    neighbours = np.diff(orders, axis=1) == 1  # in a part of some rows the second must not follow the first more often
+    assert abs(neighbours.mean() - 1 / N) < 5 * np.sqrt(1 / N / neighbours.size)
+
+
 def test_a_page_has_the_columns_and_what_was_decided(queue):
     rows = queue.select(Filter())[:4]
     page = queue.page(rows)

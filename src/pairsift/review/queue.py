@@ -128,10 +128,17 @@ class Queue:
         return rows[rows > row]
 
     def _shuffled(self, seed: int) -> Ints:
-        """Return all rows in a random order, (n,); the last one is kept."""
+        """Return all rows in a random order, (n,); the last one is kept.
+
+        Rows are dealt into parts, which are shuffled one by one: of ten million rows a part stays in the cache.
+        """
         kept = self._random
         if kept is None or kept[0] != seed:
-            order: Ints = np.random.default_rng(seed).permutation(len(self))
+            random = np.random.default_rng(seed)
+            part_of = random.integers(0, 256, len(self), np.uint8)
+            order: Ints = np.argsort(part_of, kind="stable")
+            for part in np.split(order, np.cumsum(np.bincount(part_of, minlength=256))):
+                random.shuffle(part)
             kept = self._random = seed, order
         return kept[1]
 
