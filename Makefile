@@ -55,8 +55,8 @@ dist-check: dist  ## Install the wheel with its dependencies into an empty envir
 
 bench: $(STAMP)  ## Measure the methods' table on Flickr8k; DATA names its folder.
 	$(BIN)/python benchmarks/flickr8k_parts.py --data $(DATA)
-	$(BIN)/pairsift bench benchmarks/flickr8k.yaml --source $(DATA) --out runs/flickr8k
-	$(BIN)/python benchmarks/method_tables.py --json runs/flickr8k/rows.json --pages docs/results.md
+	$(BIN)/pairsift bench benchmarks/default_encoder.yaml --source $(DATA) --out runs/default_encoder
+	$(BIN)/python benchmarks/method_tables.py --table default_encoder --json runs/default_encoder/rows.json --pages docs/results.md README.md
 
 DATA ?= ../shared/flickr8k
 

@@ -25,6 +25,11 @@ from pairsift.registry import Registry
 
 SHOWN_PRESETS = ("two_tower", "clip")  # whose values stand beside the defaults, which are the papers'
 NO_ROW = "Not measured yet."
+DEFAULT_ENCODER = tables.measured("default_encoder")
+WORD_VECTORS = (
+    "Mostly with word vectors, and with the held-out evidence of pairsift [inside](/results.md#word-vectors) where a "
+    "method divides pairs, so that these rows compare with each other alone:"
+)
 OLDER = (
     "Measured with an earlier version, before pairs were judged by [held-out evidence]"
     "(/design.md#from-features-to-a-verdict), so that these rows compare with each other alone:"
@@ -68,11 +73,12 @@ class Measured(SphinxDirective):
         return list(self.parse_text_to_nodes("\n".join([*self.content, "", table]) if table else NO_ROW))
 
     def _scores(self, what: str, name: str) -> str:
-        """Return the tables of a method or a matcher: rows of this version, then those that only an earlier one has."""
+        """Return the tables of a method or a matcher: the rows with the default text encoder, then others."""
         scores = tables.method_scores if what == "method" else tables.matcher_scores
-        newer = tables.measured("flickr8k_mended")
+        mended = tables.measured("flickr8k_mended")
+        older = tables.older_rows(tables.measured("flickr8k"), mended)
         parts: list[str] = []
-        for text, rows in ("", newer), (OLDER, tables.older_rows(tables.measured("flickr8k"), newer)):
+        for text, rows in ("", DEFAULT_ENCODER), (WORD_VECTORS, mended), (OLDER, older):
             if table := scores(name, rows):
                 parts += [text, "", *(() if parts else self.content), "", table, ""]
         return "\n".join(parts) if parts else NO_ROW
@@ -85,7 +91,7 @@ class Glance(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the table."""
-        text = published.glance(self.arguments[0], tables.measured("flickr8k_mended"))
+        text = published.glance(self.arguments[0], DEFAULT_ENCODER)
         return list(self.parse_text_to_nodes(text))
 
 

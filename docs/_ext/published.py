@@ -121,11 +121,11 @@ def sources() -> str:
 
 
 def glance(method: str, rows: Sequence[tables.Row]) -> str:
-    """Return what a method assumes, costs and reaches here with `two_tower`, its encoders and the preset.
+    """Return what a method assumes, costs and reaches here with `two_tower`, the default encoders and the preset.
 
     Args:
         method: The method's name.
-        rows: The measured rows of benchmarks/results/flickr8k_mended.json.
+        rows: The measured rows of benchmarks/results/default_encoder.json.
     """
     costs = tables.costs_of(method)
     lines = [["assumes", described()[method]["assumes"]], ["networks", tables.networks_of(method)]]

@@ -239,11 +239,15 @@ Reached = tuple[float, float | None, tuple[float, float] | None, int]
 def reached(method: str, rows: Sequence[Row]) -> dict[float, Reached]:
     """Return what a method reached with `two_tower` and its preset, by noise, as means over the seeds.
 
+    Args:
+        method: The method's name.
+        rows: The measured rows, with one text encoder.
+
     Returns:
         rSum of single networks, of ensembles (None where the method trains one network), both of `plain` at the same
         seeds (None where it was not measured at all of them), and the number of seeds.
     """
-    setup = {"matcher": "two_tower", "text_encoder": "wordllama", "loss": "infonce", "images": None}
+    setup = {"matcher": "two_tower", "loss": "infonce", "images": None}
     own = [row for row in results.select(list(rows), setup) if not method_tables.own_options(row)]
     found: dict[float, Reached] = {}
     for noise in sorted({row["noise"] for row in own}):

@@ -49,10 +49,10 @@ FILES = [  # what a script writes beside its rows
     ("with_evidence", method_tables.evidence_table),
 ]
 PAGES = [
-    ("docs/results.md", "flickr8k_mended", "<!-- methods table -->", method_tables.two_towers),
+    ("docs/results.md", "flickr8k_mended", "<!-- word vectors table -->", method_tables.two_towers),
     ("docs/verdicts.md", "verdicts", "<!-- verdicts table -->", verdicts.summary),
-    ("docs/results.md", "default_encoder", "<!-- default encoder table -->", method_tables.three_seeds),
-    ("docs/results.md", "default_encoder", "<!-- default encoder methods table -->", method_tables.one_seed),
+    ("docs/results.md", "default_encoder", "<!-- default encoder table -->", method_tables.default_encoder),
+    ("README.md", "default_encoder", "<!-- sift beside others -->", method_tables.sift_beside_others),
     ("docs/results.md", "with_evidence", "<!-- with evidence table -->", method_tables.evidence_table),
     ("docs/results.md", "flickr8k", "<!-- small matchers table -->", method_tables.small_matchers),
     ("docs/results.md", "endings", "<!-- endings table -->", endings.table),

@@ -94,12 +94,12 @@ class Judgement:
 
     @property
     def in_placeholder(self) -> Bools:
-        """An array of bool: whether each pair has a placeholder, (n,); empty if none has."""
+        """Whether each pair has a placeholder, (n,); empty if none has."""
         return self.placeholder >= 0
 
     @property
     def verdicts(self) -> bool:
-        """A bool: whether the evidence is sufficient for verdicts.
+        """Whether the evidence is sufficient for verdicts.
 
         Verdicts need at least 100 pairs, an expected AUROC A of at least 0.8, and enough pairs that differ from random
         ones: (1 - high) (2 A - 1) of at least 0.11, with the upper end of the rate's interval. This is 2 A' - 1 for the

@@ -35,7 +35,7 @@ class EqualItems:
 
     @property
     def repeats(self) -> bool:
-        """A bool: whether two images or two captions are equal."""
+        """Whether two images or two captions are equal."""
         return any(number.max(initial=-1) + 1 < len(number) for number in (self.picture, self.text))
 
     def right_answers(self, owner: Ints) -> RightAnswers:

@@ -55,12 +55,12 @@ class Gallery:
 
     @property
     def factorises(self) -> bool:
-        """A bool: whether similarities are inner products of global vectors, which are cheap."""
+        """Whether similarities are inner products of global vectors, which are cheap."""
         return all(matcher.factorises for matcher in self.matchers)
 
     @property
     def shares_space(self) -> bool:
-        """A bool: whether the similarity is the cosine of image and caption, so that their vectors can be added."""
+        """Whether the similarity is the cosine of image and caption, so that their vectors can be added."""
         return all(matcher.shares_space for matcher in self.matchers)
 
     @property

@@ -123,7 +123,7 @@ class SpotResult:
 
     @property
     def agrees(self) -> bool:
-        """A bool: whether the rate by the match probabilities lies in the interval."""
+        """Whether the rate by the match probabilities lies in the interval."""
         return self.low is not None and self.high is not None and self.low <= self.expected <= self.high
 
     def recalibrated(self, probability: Reals) -> Reals:
