@@ -58,9 +58,9 @@ it; "classes" how many pseudo-classes the training images were put into in the l
 """
 EVIDENCE = """Published methods as they are, and with the held-out evidence of pairsift inside; every run is a row.
 
-The protocol of the methods' table, one seed. With evidence, a division calls no more pairs noisy than the evidence
-leaves room for, and near-duplicate images and equal captions are no negatives of each other. Rows as published are
-those of the first seed with the default text encoder (default_encoder.json).
+The protocol of the methods' table, one seed on clean captions, three at 40%. With evidence, a division calls no more
+pairs noisy than the evidence leaves room for, and near-duplicate images and equal captions are no negatives of each
+other. Rows as published are those with the default text encoder (default_encoder.json).
 
     pairsift bench benchmarks/with_evidence.yaml --out runs/with_evidence
     python benchmarks/method_tables.py --table with_evidence --json runs/with_evidence/rows.json
