@@ -74,19 +74,18 @@ def same_document(origin: Origin, records: Selection, extra: Extra) -> Iterator[
     return iter([source.mark, source.encode(edited(text, edits))])
 
 
-def _arrays_of_rows(text: str, cells: list[Cells]) -> list[list[Member]] | None:
-    """Return the rows of a table: the members of one array, or of an array for each split."""
+def _arrays_of_rows(text: str, value: object, cells: list[Cells]) -> list[list[Member]]:
+    """Return the rows of a table: the members of one array, or of an array for each split; empty for other layouts."""
     start = start_of(text)
-    if text[start] == "[":
-        arrays = {"": members(text, start)}
-    else:
-        arrays = {array.name: members(text, array.value) for array in members(text, start) if text[array.value] == "["}
-    values = {name: [json.loads(text[row.value : row.end]) for row in rows] for name, rows in arrays.items()}
-    if (one := next((name for name, rows in values.items() if rows == cells), None)) is not None:
-        return [arrays[one]]
-    splits = [name for name in arrays if name.lower() in SPLIT_WORDS]
-    joined = rows_of_splits({name: values[name] for name in splits if values[name]})
-    return [arrays[name] for name in splits] if joined == cells else None
+    if not isinstance(value, dict):
+        return [members(text, start)] if value == cells else []
+    lists = {name: rows for name, rows in value.items() if isinstance(rows, list)}
+    names = [name for name, rows in lists.items() if rows == cells][:1]
+    if not names:
+        splits = {name: rows for name, rows in lists.items() if name.lower() in SPLIT_WORDS}
+        names = list(splits) if rows_of_splits(splits) == cells else []
+    place_of = {member.name: member.value for member in members(text, start)}
+    return [members(text, place_of[name]) for name in names]
 
 
 def _table_edits(text: str, origin: Origin, records: Selection, extra: Extra) -> Iterator[Edit] | None:
@@ -96,7 +95,7 @@ def _table_edits(text: str, origin: Origin, records: Selection, extra: Extra) ->
     if len(kept) < len(rows_to_write):
         raise OtherLayout
     cells, start, value = list(origin.rows()), start_of(text), json.loads(text)
-    if (arrays := _arrays_of_rows(text, cells)) is not None:
+    if arrays := _arrays_of_rows(text, value, cells):
         if len(arrays) > 1 and any("split" in changes for changes in kept.values()):
             raise OtherLayout  # a row would lie below the word for another split
         return _row_edits(text, arrays, kept)
