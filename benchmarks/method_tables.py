@@ -297,7 +297,11 @@ def sift_beside_others(rows: list[Row]) -> str:
     noises = sorted({row["noise"] for row in rows})
     published = [name for name in METHODS if name not in (*YARDSTICKS, *OURS)]
     lines = []
-    for title, methods in (("plain training", ["plain"]), ("best published", published), ("`sift`", ["sift"])):
+    for title, methods in (
+        ("plain training", ["plain"]),
+        ("best published", published),
+        ("`sift`, the default", ["sift"]),
+    ):
         cells = []
         for noise in noises:
             own = {name: select(rows, {"method": name, "noise": noise}) for name in methods}
