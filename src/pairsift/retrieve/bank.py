@@ -58,26 +58,19 @@ class Bank:
             texts: Whether the table holds texts.
             keep: Memory limit of the kept tokens, in bytes. No tokens are kept where the matcher factorises.
         """
-        device = next(matcher.parameters()).device
-
-        def gather(places: Ints) -> Items:
-            return table.batch(rows[places])
-
         lengths = table.lengths[rows]
-        order = np.argsort(lengths, kind="stable")
-        parts = [order[part] for part in token_batches(lengths[order])]
+        parts = parts_of(lengths)
         padded = [len(part) * int(lengths[part].max(initial=1)) for part in parts]
         vectors = next(matcher.parameters()).new_empty(len(rows), matcher.index_dim)
         kept: list[Codes] = []
         fits = not matcher.factorises
-        for part, tokens, items in zip(parts, padded, map_ahead(gather, parts), strict=True):
-            codes = codes_of(matcher, items, texts)
-            vectors[torch.from_numpy(part).to(device)] = codes.indexed.to(vectors.dtype)
+        for part, tokens, codes in zip(parts, padded, encode_parts(matcher, table, rows, texts, parts), strict=True):
+            vectors[torch.from_numpy(part).to(vectors.device)] = codes.indexed.to(vectors.dtype)
             fits = fits and _size(codes) * sum(padded) <= keep * tokens  # estimated from each part, the first included
             kept = [*kept, codes] if fits else []
         if matcher.factorises:
             return Bank.from_codes(Codes(vectors))
-        return Bank(vectors, lengths, parts, kept, lambda places: codes_of(matcher, gather(places), texts))
+        return Bank(vectors, lengths, parts, kept, lambda places: codes_of(matcher, table.batch(rows[places]), texts))
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -113,6 +106,29 @@ class Bank:
         for number, part in enumerate(self.parts):
             where[0, part], where[1, part] = number, np.arange(len(part))
         return where
+
+
+def parts_of(lengths: Ints) -> list[Ints]:
+    """Part items by their lengths: places in ascending order of length, cut as by `token_batches`."""
+    order = np.argsort(lengths, kind="stable")
+    return [order[part] for part in token_batches(lengths[order])]
+
+
+def encode_parts(matcher: Matcher, table: Table, rows: Ints, texts: bool, parts: Sequence[Ints]) -> Iterator[Codes]:
+    """Encode rows of a table part by part, in evaluation mode, on the device of the matcher.
+
+    Args:
+        matcher: The network.
+        table: Features of the images or of the texts.
+        rows: Rows of the table, (n,).
+        texts: Whether the table holds texts.
+        parts: Places in `rows` of the items of each part.
+
+    Yields:
+        The codes of a part.
+    """
+    for items in map_ahead(lambda places: table.batch(rows[places]), parts):
+        yield codes_of(matcher, items, texts)
 
 
 def token_batches(lengths: Ints) -> list[slice]:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from math import isfinite
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
 import numpy as np
@@ -191,10 +192,11 @@ class Trainer:
     def _teach_by(self, networks: Sequence[Network]) -> None:
         """Take these networks as the teachers."""
         self.teachers[:] = [Teacher(network) for network in networks]
-        ids, pairs = self.method.setting.ids, self.job.pairs
+        job, ids, limit = self.job, self.method.setting.ids, VECTOR_BYTES // max(1, len(networks))
         for teacher in self.teachers:
+            room = self.processes.from_first(lambda: disk_usage(job.folder).free) // (2 * self.processes.count)
             with fast_products(self.fast_products), self._autocast(teacher):
-                teacher.keep(self.job.features, ids, pairs.image_of, VECTOR_BYTES // len(self.teachers))
+                teacher.keep(job.features, ids, job.pairs.image_of, limit, job.folder, room)
 
     def run(self, resume: bool = False) -> None:
         """Train to the end, from the start or from the folder's checkpoint."""
