@@ -36,23 +36,32 @@ def harmless_table(table: pa.Table) -> pa.Table:
 
     Other values stay unchanged.
     """
-    columns = [_harmless_column(column) for column in table.columns]
+    columns = [_harmless_column(column) for column in flat_table(table).columns]
     return pa.table(columns, names=[harmless(name) for name in table.column_names])
 
 
+def flat_table(table: pa.Table) -> pa.Table:
+    """Write the lists and objects of a table as JSON; other values stay unchanged."""
+    for place, column in enumerate(table.columns):
+        if pa.types.is_nested(_kind(column)):
+            texts = [
+                None if value is None else json.dumps(value, ensure_ascii=False, default=str)
+                for value in column.to_pylist()
+            ]
+            table = table.set_column(place, table.column_names[place], pa.array(texts, pa.string()))
+    return table
+
+
+def _kind(column: pa.ChunkedArray) -> pa.DataType:
+    """Return the type of a column's values."""
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+
+
 def _harmless_column(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    kind, types = column.type, pa.types
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    if types.is_nested(kind):
-        texts = [
-            None if value is None else json.dumps(value, ensure_ascii=False, default=str)
-            for value in column.to_pylist()
-        ]
-    elif types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        texts = column.to_pylist()
-    else:
+    kind, types = _kind(column), pa.types
+    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
         return column
-    return pa.array([None if text is None else harmless(text) for text in texts], pa.string())
+    return pa.array([None if text is None else harmless(text) for text in column.to_pylist()], pa.string())
 
 
 def is_filled_in(path: Path) -> bool:

@@ -142,7 +142,9 @@ def test_a_folder_is_not_mixed_with_other_encoders_or_sources(tmp_path, capsys):
     assert "begun with another text encoder (muse)" in capsys.readouterr().err
     write_tar(source / "00009.tar", sample("x", 9))
     assert encode(source, out) == 2
-    assert "begun with another shards (2)" in capsys.readouterr().err and files(out) == before
+    assert "or its options have changed since" in capsys.readouterr().err and files(out) == before
+    (source / "00009.tar").unlink()
+    assert encode(os.path.relpath(source), out) == 0 and files(out) == before
     assert encode(source, tmp_path / "other", "--text-encoder", "muse+ngrams") == 2
     assert "fitted to nothing" in capsys.readouterr().err
 
@@ -166,13 +168,14 @@ def test_the_images_of_checked_vectors_are_shown(tmp_path, kind):
         rows = "".join(f"images/{number}.jpg,caption {number} of all\n" for number in range(n))
         (source / "pairs.csv").write_text(f"image,caption\n{rows}", encoding="utf-8")
     assert encode(source, out) == 0
-    assert main(["check", str(out), "--out", str(tmp_path / "run"), "--shard", "0/1", "--quiet"]) == 0
-    images = Images(tmp_path / "run", out)
-    assert images.exist
-    for pair in (0, 50, n - 1):
-        shown = np.asarray(Image.open(io.BytesIO(images.jpeg(pair, "small"))).convert("RGB")).mean((0, 1))
-        assert shown == pytest.approx(np.asarray(Image.open(io.BytesIO(picture(pair)))).mean((0, 1)), abs=3)
-    assert images.version(0) and images.jpeg(n, "small") is None
+    for run, options in (("shards", ("--shard", "0/1")), ("memory", ())):
+        assert main(["check", str(out), "--out", str(tmp_path / run), "--quiet", *options]) == 0
+        images = Images(tmp_path / run, out)
+        assert images.exist
+        for pair in (0, 50, n - 1):
+            shown = np.asarray(Image.open(io.BytesIO(images.jpeg(pair, "small"))).convert("RGB")).mean((0, 1))
+            assert shown == pytest.approx(np.asarray(Image.open(io.BytesIO(picture(pair)))).mean((0, 1)), abs=3)
+        assert images.version(0) and images.jpeg(n, "small") is None
 
 
 @pytest.mark.slow
@@ -227,6 +230,7 @@ def test_parts_of_different_columns_are_exported_together(tmp_path):
         write_tar(source / f"{shard}.tar", [file for n in numbers for file in sample(f"{n}", n, None, **fields)])
     assert encode(source, out) == 0
     files_ = VectorFiles.open(out, Columns())
+    assert files_.place_of(4) == "metadata_00001.parquet row 2"
     for name in ("x.parquet", "x.csv"):
         export_rows(files_, np.arange(9) != 4, {2: "another"}, np.full(9, 0.5), tmp_path / name, "weight")
     table = pq.read_table(tmp_path / "x.parquet")
@@ -238,7 +242,7 @@ def test_parts_of_different_columns_are_exported_together(tmp_path):
     ]
     assert table["shop"].to_pylist() == ["a"] * 3 + [None] * 5 and table["weight"].to_pylist() == [0.5] * 8
     sheet = pyarrow.csv.read_csv(tmp_path / "x.csv")
-    assert sheet["price"].to_pylist()[3:5] == ["'=1"] * 2 and len(sheet) == 8
+    assert sheet["price"].to_pylist()[3:5] == ["=1"] * 2 and len(sheet) == 8
 
 
 def test_parts_without_a_column_and_facts_of_others_are_one_line(tmp_path):
@@ -262,3 +266,93 @@ def test_the_columns_of_parts_that_do_not_fit_are_one_line_and_weights_have_a_na
     pq.write_table(table.set_column(table.column_names.index("file"), "file", pa.array([[1]] * 3)), part)
     with pytest.raises(InputError, match="the columns of its tables do not fit"):
         schema_of(VectorFiles.open(out, Columns()))
+
+
+def table_of(path, columns):
+    """A Parquet file of images, with these further columns."""
+    rows = [{"image": {"bytes": picture(n), "path": f"{n}.jpg"}} for n in range(len(next(iter(columns.values()))))]
+    table = pa.Table.from_pylist(rows)
+    for name, cells in columns.items():
+        table = table.append_column(name, pa.array(cells))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+
+
+def test_all_shards_of_a_table_read_the_same_columns_and_lists(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(source_shards, "PAIRS", 20)
+    titles = [f"red vase {n}" if n < 20 else "Vase" for n in range(40)]
+    texts = [f"a long text about vase {n}" for n in range(40)]
+    lists = [f'["vase {n}", "the vase {n}"]' if n % 20 < (8 if n < 20 else 14) else f"vase {n}" for n in range(40)]
+    for name, columns in (("titles", {"title": titles, "description": texts}), ("lists", {"caption": lists})):
+        table_of(tmp_path / f"{name}.parquet", columns)
+        assert main(["encode", str(tmp_path / f"{name}.parquet"), "--out", str(tmp_path / name)]) == 0
+        whole = load(tmp_path / f"{name}.parquet", shares=None, cache=tmp_path / "cache")
+        assert read(tmp_path / name)[2]["caption"].to_pylist() == whole.captions
+    assert "image column 'image', caption column 'title'; not read as captions: 'desc" in capsys.readouterr().out
+
+
+def test_a_wrong_column_ends_in_one_line_and_hidden_files_are_left_out(tmp_path, capsys):
+    for name in ("a.parquet", ".cache/old.parquet"):
+        table_of(tmp_path / "source" / name, {"caption": [f"a cat {n}" for n in range(4)]})
+    (tmp_path / "source" / "._a.parquet").write_bytes(b"of another system")
+    assert encode(tmp_path / "source", tmp_path / "out", "--caption-column", "captoin") == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'source' / 'a.parquet'}: no column 'captoin'" in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    assert encode(tmp_path / "source", tmp_path / "out") == 0 and len(read(tmp_path / "out")[2]) == 4
+
+
+def test_what_cannot_be_used_is_counted_and_nothing_usable_is_an_error(tmp_path, capsys):
+    source = one_tar(tmp_path, *sample("a", 1), ("b.jpg", b"no image"), ("b.txt", b"a broken one"))
+    (source / "00002.tar").write_bytes(b"\x07" * 5000)
+    assert main(["encode", str(source), "--out", str(tmp_path / "out")]) == 0
+    line = f"not usable: 1 shard and 1 record, the first: {source / '00000.tar'}: the file is not an image"
+    assert line in capsys.readouterr().out
+    assert encode(source / "00002.tar", tmp_path / "none") == 2
+    error = capsys.readouterr().err
+    assert "no record could be used; the first: " in error and "00002.tar" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [(), ("--shard", "0/1")])
+def test_shards_without_samples_have_no_rows_and_missing_ones_are_told(tmp_path, capsys, options):
+    source, out = write_shards(tmp_path / "shards", 3, 30), tmp_path / "out"
+    write_tar(source / "00001.tar", [])
+    assert encode(source, out, "--shard", "0/2") == 0 and not (out / "metadata" / "metadata_00001.parquet").exists()
+    check = ["check", str(out), "--out", str(tmp_path / "run"), "--quiet", *options]
+    assert main(check) == 2
+    assert f"{out}: 1 of 3 shards are not encoded yet: repeat `pairsift encode`" in capsys.readouterr().err
+    assert encode(source, out) == 0 and main(check) == 0
+    assert pq.read_metadata(tmp_path / "run" / "pairs.parquet").num_rows == 60
+
+
+def test_columns_of_the_source_called_like_ours_stay_and_are_no_problems(tmp_path, capsys):
+    source, out = tmp_path / "pairs.parquet", tmp_path / "out"
+    texts = [f"a cat {n}" for n in range(5)]
+    table_of(source, {"text": texts, "caption": ["old"] * 5, "problem": [True] * 5, "file": ["scan"] * 5})
+    assert encode(source, out, "--caption-column", "text") == 0
+    table = read(out)[2]
+    assert table["caption"].to_pylist() == texts and table["problem"].to_pylist() == [""] * 5
+    given = {name: table[f"{name}_given"].to_pylist()[0] for name in ("caption", "problem", "file")}
+    assert given == {"caption": "old", "problem": "true", "file": "scan"}
+    folder = tmp_path / "vectors"
+    vectors(folder, n=60)
+    own = pq.read_table(folder / "captions.parquet")
+    pq.write_table(own.append_column("problem", pa.array([False] * 60)), folder / "captions.parquet")
+    assert not load(folder).skipped and not VectorFiles.open(folder, Columns()).scan()[1]
+
+
+def test_an_export_keeps_texts_and_says_which_format_cannot_hold_a_column(tmp_path):
+    vectors(tmp_path / "v", n=60)
+    table = pq.read_table(tmp_path / "v" / "captions.parquet")
+    table = table.set_column(1, "caption", pa.array([*range(59), -5])).append_column("@sku", pa.array(["-a"] * 60))
+    pq.write_table(table, tmp_path / "v" / "captions.parquet")
+    files_ = VectorFiles.open(tmp_path / "v", Columns())
+    for name in ("x.csv", "x.parquet"):
+        export_rows(files_, np.full(60, True), {2: "= another"}, None, tmp_path / name, "weight")
+    for sheet in (pyarrow.csv.read_csv(tmp_path / "x.csv"), pq.read_table(tmp_path / "x.parquet")):
+        assert sheet["caption"].to_pylist()[:4] == ["0", "1", "= another", "3"]
+        assert sheet["@sku"].to_pylist() == ["-a"] * 60
+    pq.write_table(table.append_column("raw", pa.array([b"\xff"] * 60)), tmp_path / "v" / "captions.parquet")
+    with pytest.raises(InputError, match=r"x2\.csv: a column cannot be written as \.csv: "):
+        export_rows(files_, np.full(60, True), {}, None, tmp_path / "x2.csv", "weight")
+    assert not (tmp_path / "x2.csv").exists()

@@ -40,11 +40,12 @@ class Server(ThreadingHTTPServer):
 
     Attributes:
         broken: Names that are answered with an error of the server.
+        ranges: Whether it answers to ranges, or with the whole file.
         asked: The names and ranges of all requests.
     """
 
     def __init__(self, folder):
-        self.folder, self.broken, self.asked = folder, set(), []
+        self.folder, self.broken, self.asked, self.ranges = folder, set(), [], True
         super().__init__(("127.0.0.1", 0), Answer)
 
     @property
@@ -62,7 +63,7 @@ class Answer(BaseHTTPRequestHandler):
     def do_GET(self, body=True):
         name, bounds = self.path.strip("/"), re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         self.server.asked.append((name, self.headers.get("Range")))
-        path = self.server.folder / name
+        path, bounds = self.server.folder / name, bounds if self.server.ranges else None
         if name in self.server.broken or not path.is_file():
             return self.send_error(503 if name in self.server.broken else 404)
         content = whole = path.read_bytes()
@@ -149,6 +150,13 @@ def test_a_web_server_that_fails_costs_no_shard_but_its_own(tmp_path, server, ca
     table = records(out)
     assert len(table) == 121 and table["shop"].to_pylist() == ["a"] * 120 + [None]
     assert table["problem"].to_pylist() == [""] * 120 + [f"there is nothing at {server.url}/00004.tar"]
+    whole = (server.folder / "00000.tar").read_bytes()
+    (server.folder / "00004.tar").write_bytes(whole[:2300])
+    assert encode(source, out) == 0 and "is cut off" in records(out)["problem"].to_pylist()[-1]
+    (server.folder / "00004.tar").write_bytes(whole)
+    server.asked.clear()
+    assert encode(source, out) == 0
+    assert {name for name, _ in server.asked} == {"00004.tar"} and records(out)["problem"].to_pylist() == [""] * 150
 
 
 @pytest.mark.slow
@@ -161,6 +169,8 @@ def test_images_in_tar_files_of_a_web_server_are_shown_by_their_ranges(tmp_path,
     shown = np.asarray(Image.open(io.BytesIO(images.jpeg(50, "small"))).convert("RGB")).mean((0, 1))
     assert shown == pytest.approx(np.asarray(Image.open(io.BytesIO(picture(50)))).mean((0, 1)), abs=3)
     assert [name for name, bounds in server.asked if bounds] == ["00001.tar"]
+    server.ranges = False
+    assert images.jpeg(50, "small") == images.jpeg(50, "small") is not None
     server.broken.add("00001.tar")
     assert images.jpeg(51, "small") is None
 

@@ -80,6 +80,8 @@ def test_shares_and_a_killed_process_write_the_same_table(run, tmp_path):
     for share in ("1/2", "0/2"):
         assert not (tmp_path / "shares.csv").exists()
         assert score(run, tmp_path / "shares.csv", "--shard", share) == 0
+    assert score(run, tmp_path / "shares.csv", "--shard", "1/2") == 0  # a process that comes late
+    assert score(run, tmp_path / "shares.csv") == score(run, tmp_path / "whole.csv", "--shard", "1/2") == 2
     expected = (tmp_path / "whole.csv").read_bytes()
     assert (tmp_path / "shares.csv").read_bytes() == expected and len(
         pyarrow.csv.read_csv(tmp_path / "whole.csv")

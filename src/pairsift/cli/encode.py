@@ -37,10 +37,17 @@ def encode(
     from pairsift.runs.encoding import encode_source
 
     place = " ".join(source) if all(map(is_remote, source)) else require_path(source)
-    count, left = encode_source(place, out, shard, ray, named, shown=not quiet)
+    done = encode_source(place, out, shard, ray, named, shown=not quiet)
     if quiet:
         return
-    if left:
-        print(f"{in_words(left, 'shard')} of {count:,} left to the others")
-    else:
-        print(f"{out}: {in_words(count, 'shard')}; next: pairsift check {out}")
+    if done.problems is None:
+        print(f"{in_words(done.left, 'shard')} of {done.shards:,} left to the others")
+        return
+    if done.note:
+        print(done.note)
+    found = done.problems
+    counts = [in_words(found.shards, "shard"), in_words(found.records, "record")]
+    unusable = " and ".join(count for count in counts if not count.startswith("0 "))
+    if unusable:
+        print(f"not usable: {unusable}, the first: {found.first}; all: column 'problem' of {out}/metadata")
+    print(f"{out}: {in_words(done.shards, 'shard')}; next: pairsift check {out}")

@@ -26,6 +26,7 @@ from pairsift.errors import InputError
 from pairsift.files import write_parquet
 from pairsift.pairs.image_files import within
 from pairsift.pairs.pairs import ADDED, SKIPPED, UNUSED, Noise, Pairs, Skip
+from pairsift.pairs.readers.embeddings import IMAGE_PLACE, images_root
 from pairsift.pairs.same_pairs import image_names, numbered, without_folders
 from pairsift.source_path import root_of
 
@@ -163,6 +164,13 @@ def _write(path: Path, pairs: Pairs, split: NDArray[np.str_], columns: dict[str,
     image_of, base = pairs.source_image_of, root_of(pairs.source)
     files = [os.fsencode(within(file, base)) for file in pairs.paths]
     ids = {} if pairs.row_ids is None else {"id": pa.array(pairs.row_ids, pa.string())}
+    root = images_root(Path(pairs.source)) if IMAGE_PLACE.keys() <= pairs.columns.keys() else ""
+    if root:  # where the images lie whose vectors these are
+        columns |= {
+            f"image_{name}": pa.array([cell or None for cell in pairs.columns[name]], pa.string()).cast(kind)
+            for name, kind in IMAGE_PLACE.items()
+        }
+        facts["images"] = root
     table = pa.table(
         {
             "pair": np.arange(len(pairs)),

@@ -6,17 +6,35 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from pairsift.encode.options import EncodeOptions
 from pairsift.encode.registry import ID_ENCODERS, IMAGE_ENCODER, TEXT_ENCODER, check_names, text_parts
 from pairsift.errors import InputError
 from pairsift.files import in_turn, make_folder, remove_parts, write_json
 from pairsift.marker import require_own, write_marker
+from pairsift.pairs.readers.embeddings import FACTS
 from pairsift.pairs.records import Columns
-from pairsift.sharding.encoding import Encoding, EncodingOptions
+from pairsift.pairs.text import one_line
+from pairsift.sharding.encoding import Encoding, EncodingOptions, Problems
 from pairsift.sharding.engines import engine_of, write_parts
 from pairsift.sharding.parts import Share
-from pairsift.sharding.vectors import FACTS
+
+
+class Encoded(NamedTuple):
+    """What a call has encoded.
+
+    Attributes:
+        shards: Number of shards.
+        left: How many of them are not encoded yet.
+        note: What was read of the columns of Parquet files.
+        problems: What could not be encoded; None as long as shards are left.
+    """
+
+    shards: int
+    left: int
+    note: str = ""
+    problems: Problems | None = None
 
 
 def encode_source(
@@ -26,7 +44,7 @@ def encode_source(
     ray: str | None,
     named: Mapping[str, str | None],
     shown: bool = True,
-) -> tuple[int, int]:
+) -> Encoded:
     """Encode a source, or a share of its shards, and go on where an earlier call stopped.
 
     Args:
@@ -37,11 +55,8 @@ def encode_source(
         named: Encoders, reader, columns and folder of images by the names of their options.
         shown: Whether to show progress.
 
-    Returns:
-        The number of shards, and how many of them are not encoded yet.
-
     Raises:
-        InputError: The source or an option cannot be used, or the folder holds something else.
+        InputError: The source, an option or all records cannot be used, or the folder holds something else.
     """
     share = Share() if shard is None else Share.parse(shard)
     engine = engine_of(ray)
@@ -55,11 +70,15 @@ def encode_source(
     columns = Columns(named.get("image_column"), named.get("caption_column"), None if folder is None else Path(folder))
     encoding = Encoding(out, EncodingOptions(source, columns, named.get("reader"), images, texts))
     _begin(encoding, encode.shared_space)
-    write_parts(encoding, encoding.missing(share), engine, "encoding", shown)
-    left = len(encoding.missing())
-    if not left:
-        remove_parts(out)  # of killed workers
-    return len(encoding.source.shards), left
+    write_parts(encoding, encoding.missing(share) + encoding.unread(share), engine, "encoding", shown)
+    shards, left = len(encoding.source.shards), len(encoding.missing())
+    if left:
+        return Encoded(shards, left)
+    remove_parts(out)  # of killed workers
+    problems = encoding.problems()
+    if problems.rows == problems.records + problems.shards:
+        raise InputError(f"{out}: no record could be used; the first: {one_line(problems.first, 300)}")
+    return Encoded(shards, 0, encoding.source.note, problems)
 
 
 def _place(source: Path | str) -> str:
@@ -75,7 +94,7 @@ def _begin(encoding: Encoding, aligned: bool) -> None:
     """
     folder, options = encoding.folder, encoding.options
     require_own(folder, "vectors")
-    facts = {"mark": encoding.mark, "source": _place(options.source), "shards": len(encoding.source.shards)}
+    facts = {"mark": encoding.mark, "shards": len(encoding.source.shards), "source": _place(options.source)}
     facts |= {"image_encoder": options.images, "text_encoder": options.texts, "aligned": aligned}
     make_folder(folder)
     with in_turn(folder / ".lock"):
@@ -85,7 +104,7 @@ def _begin(encoding: Encoding, aligned: bool) -> None:
     begun = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     if begun != facts:
         different = next(name for name in reversed([*facts]) if begun.get(name) != facts[name])
-        if different == "mark":
+        if different in ("mark", "shards"):
             raise InputError(
                 f"{options.source} or its options have changed since {folder} was begun: give another --out"
             )

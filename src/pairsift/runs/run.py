@@ -362,7 +362,7 @@ class Run:
         path, source = Path(out), require_path(source)
         share = Share() if shard is None else Share.parse(shard)
         require_source(source)
-        require_new_table(path)
+        require_new_table(path, shared=share.of > 1)
         make_folder(path.parent)
         if has_judge(self.folder):
             named = Columns(image_column, caption_column)

@@ -207,8 +207,10 @@ def score_to(scorer: Scorer, out: Path, share: Share = ALL) -> int | None:
         InputError: The file exists already, or its format is unknown.
         WriteError: A file cannot be written.
     """
-    require_new_table(out)
-    parts = out.with_name(f".{out.name}.{_key(scorer, CHUNK)}.parts")
+    key = _key(scorer, CHUNK)
+    if (rows := written_rows(out, key, share)) is not None:
+        return rows
+    parts = out.with_name(f".{out.name}.{key}.parts")
     with writing(parts):
         parts.mkdir(exist_ok=True)
     files = []
@@ -222,6 +224,7 @@ def score_to(scorer: Scorer, out: Path, share: Share = ALL) -> int | None:
         if not all(file.exists() for file in files):
             return None
         table = _join(files, out)
+        record_rows(out, key, share, len(table))
     if scorer.progress:
         print(_flag_line(table), file=sys.stderr)
     for folder in out.parent.glob(f".{escape(out.name)}.{'[0-9a-f]' * 16}.parts"):  # of calls on other pairs too
@@ -229,8 +232,12 @@ def score_to(scorer: Scorer, out: Path, share: Share = ALL) -> int | None:
     return len(table)
 
 
-def require_new_table(out: Path) -> None:
+def require_new_table(out: Path, shared: bool = False) -> None:
     """Raise an error if a table cannot be written here.
+
+    Args:
+        out: The table.
+        shared: Whether other processes write it too, so that it may be there already.
 
     Raises:
         InputError: The file exists already, or its format is unknown.
@@ -238,8 +245,38 @@ def require_new_table(out: Path) -> None:
     suffix = out.suffix.lower()
     if suffix not in FORMATS:
         raise InputError(f"{out}: scores are written as {' or '.join(FORMATS)}; {similar(suffix, FORMATS)}")
-    if out.exists():
+    if out.exists() and not shared:
         raise InputError(f"{out} exists already: name another file, or move it away")
+
+
+def written_rows(out: Path, key: str, share: Share) -> int | None:
+    """Return the number of rows of a table that other shares have written; None where it is not written yet.
+
+    Args:
+        out: The table.
+        key: A text over what it holds.
+        share: The share of this call.
+
+    Raises:
+        InputError: There is another table already.
+    """
+    record = _record(out, key)
+    if share.of > 1 and out.exists() and record.exists():
+        return int(record.read_text(encoding="utf-8"))
+    require_new_table(out)
+    return None
+
+
+def record_rows(out: Path, key: str, share: Share, rows: int) -> None:
+    """Record that the table of all shares is written, so that a late share finds it done."""
+    for record in out.parent.glob(f".{escape(out.name)}.*.done"):
+        record.unlink(missing_ok=True)
+    if share.of > 1:
+        _record(out, key).write_text(f"{rows}", encoding="utf-8")
+
+
+def _record(out: Path, key: str) -> Path:
+    return out.with_name(f".{out.name}.{key}.done")
 
 
 def _chunks(new: Pairs, chunk: int) -> Iterator[Ints]:

@@ -64,8 +64,11 @@ def unused_line(pairs: Pairs) -> str:
 
 
 def list_skipped(pairs: Pairs, path: Path, progress: bool) -> None:
-    """Write the list of skipped pairs and print its line, if pairs were skipped."""
-    if line := skipped_line(pairs, path):
-        write_skipped(pairs, path)
-        if progress:
-            print(line, file=sys.stderr)
+    """Write the list of skipped pairs and print its line, if pairs were skipped; else remove an earlier list."""
+    line = skipped_line(pairs, path)
+    if not line:
+        path.unlink(missing_ok=True)
+        return
+    write_skipped(pairs, path)
+    if progress:
+        print(line, file=sys.stderr)

@@ -237,8 +237,7 @@ def pairs_of(config: Config, files: VectorFiles, plan: Plan) -> Pairs:
     split = np.broadcast_to(np.array("train", "<U7"), n).copy() if plan.broken else np.broadcast_to("train", n)
     if plan.broken:
         split[[int(row) for row in plan.broken]] = "skipped"
-    table = files.parts[0].table.name
-    skips = tuple(Skip(f"{table} row {int(row) + 1}", why, int(row)) for row, why in plan.broken.items())
+    skips = tuple(Skip(files.place_of(int(row)), why, int(row)) for row, why in plan.broken.items())
     features = Precomputed(tuple(part.images for part in files.parts), (files.widths[0],), plan.image_of)
     return Pairs(
         source=config.source,

@@ -15,6 +15,7 @@ from pairsift.pairs.changes import file_mark
 from pairsift.pairs.records import Columns
 from pairsift.run_folder import SHARDS
 from pairsift.runs.config import Config
+from pairsift.runs.scoring import record_rows, written_rows
 from pairsift.runs.skipped import list_skipped
 from pairsift.runs.vector_check import files_of, pairs_of
 from pairsift.sharding.engines import Engine, write_parts
@@ -63,7 +64,10 @@ def score_vectors(
             )
         )
     facts = f"{files.mark} {run_id(run)} {file_mark(run / SHARDS / JUDGE)}"
-    folder = out.with_name(f".{out.name}.{hashlib.sha256(facts.encode()).hexdigest()[:16]}.parts")
+    key = hashlib.sha256(facts.encode()).hexdigest()[:16]
+    if (rows := written_rows(out, key, share)) is not None:
+        return rows
+    folder = out.with_name(f".{out.name}.{key}.parts")
     make_folder(folder)
     known = Judging(run / SHARDS, known_files)
     judging = Judging(folder, files, known)
@@ -81,5 +85,6 @@ def score_vectors(
             new = replace(config, source=str(source))
             list_skipped(pairs_of(new, files, plan), out.with_suffix(".skipped.csv"), shown)
             JudgedTables(files, plan, judging.result(), (known_files, known.plan)).write_scores(out)
+            record_rows(out, key, share, len(plan.ids))
             shutil.rmtree(folder, ignore_errors=True)
     return len(plan.ids)

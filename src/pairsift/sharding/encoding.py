@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pairsift.arrays import Array
 from pairsift.encode.cache import encode_captions, encode_images
@@ -20,16 +22,18 @@ from pairsift.errors import InputError, UnreachableError, WriteError, writing
 from pairsift.files import make_folder, replacing, write_parquet
 from pairsift.pairs.image_files import within
 from pairsift.pairs.pairs import SKIPPED, Pairs
-from pairsift.pairs.readers.embeddings import PROBLEM
+from pairsift.pairs.readers.embeddings import IMAGE_PLACE, PROBLEM
 from pairsift.pairs.readers.tars import Member
 from pairsift.pairs.records import Columns
+from pairsift.pairs.text import printable
 from pairsift.sharding.parts import Share
 from pairsift.sharding.source_shards import Source, SourceShard
 from pairsift.source_path import root_of
 from pairsift.table import storable
 
 IMAGES, TEXTS, TABLES = "img_emb", "text_emb", "metadata"  # the folders of a layout that other tools share
-OWN = ("image", "caption", PROBLEM, "file", "file_offset", "file_size")
+OWN = ("image", "caption", PROBLEM, *IMAGE_PLACE)
+UNREAD = b"unread"  # in the metadata of the table of a shard whose file could not be read, or not to its end
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,22 @@ class EncodingOptions:
     reader: str | None
     images: str
     texts: str
+
+
+class Problems(NamedTuple):
+    """What could not be encoded.
+
+    Attributes:
+        rows: Number of rows in all.
+        records: How many records cannot be used.
+        shards: How many shards could not be read, or not to their end.
+        first: The first reason.
+    """
+
+    rows: int
+    records: int
+    shards: int
+    first: str
 
 
 class Encoding:
@@ -81,7 +101,7 @@ class Encoding:
     @cached_property
     def mark(self) -> str:
         """A text by which source, options and encoders are recognised."""
-        shards = [(str(shard.file), shard.start, shard.end) for shard in self.source.shards]
+        shards = [(_whole_name(shard.file), shard.start, shard.end) for shard in self.source.shards]
         keys = [encoder.key() for encoder in self.encoders]
         facts = [shards, self.source.marks(), self.source.reader, self.options.columns, *keys]
         return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
@@ -93,6 +113,24 @@ class Encoding:
     def missing(self, share: Share = Share()) -> list[int]:  # noqa: B008  # frozen
         """Return the numbers of the parts of a share that are not written yet."""
         return [number for number in share.of_shards(len(self.source.shards)) if not self.table(number).exists()]
+
+    def unread(self, share: Share) -> list[int]:
+        """Return the numbers of the parts of files at other places that could not be read, and may be whole now."""
+        shards, written = self.source.shards, set(share.of_shards(len(self.source.shards))) - set(self.missing(share))
+        away = [number for number in sorted(written) if isinstance(shards[number].file, str)]
+        return [number for number in away if UNREAD in (pq.read_schema(self.table(number)).metadata or {})]
+
+    def problems(self) -> Problems:
+        """Count what could not be encoded, where all parts are written."""
+        rows, records, shards, first = 0, 0, 0, ""
+        for number, shard in enumerate(self.source.shards):
+            table = pq.read_table(self.table(number), columns=[PROBLEM])
+            found = [reason for reason in table[PROBLEM].to_pylist() if reason]
+            unread = UNREAD in (table.schema.metadata or {})  # a row says so
+            rows, records, shards = rows + len(table), records + len(found) - unread, shards + unread
+            if found and not first:
+                first = found[0] if shard.file is None or str(shard.file) in found[0] else f"{shard.file}: {found[0]}"
+        return Problems(rows, records, shards, first)
 
     def _file(self, kind: str, number: int, suffix: str) -> Path:
         return self.folder / kind / f"{kind}_{number:05d}{suffix}"
@@ -128,7 +166,8 @@ class Encoding:
                 row = dict(zip(OWN, ("", "", storable(reason), ""), strict=False))
                 nothing = (np.zeros((1, encoder.dim), np.float32) for encoder in encoders)
                 numbers = dict.fromkeys(("file_offset", "file_size"), pa.nulls(1, pa.int64()))
-                return (*nothing, pa.table({**{key: [value] for key, value in row.items()}, **numbers}))
+                record = pa.table({**{key: [value] for key, value in row.items()}, **numbers})
+                return (*nothing, record.replace_schema_metadata({UNREAD: b""}))
             table, failures = encode_images(pairs, encoders[0], cache)
             pairs = pairs.skip_images(failures)
             used = np.flatnonzero(pairs.split != SKIPPED)
@@ -161,9 +200,22 @@ class Encoding:
             if skipped[pair] and not problems[pair] and row >= 0:
                 problems[pair] = of_image.get(pairs.names[row], "cannot be used")
         columns = dict(zip(OWN, (names, pairs.captions, problems, files), strict=False))
-        columns |= {name: cells for name, cells in pairs.columns.items() if name not in OWN}
+        columns |= {_free(name): cells for name, cells in pairs.columns.items()}
         table = pa.table({name: pa.array(map(storable, cells), pa.string()) for name, cells in columns.items()})
         for name in ("offset", "size"):
             found = [None if place is None else getattr(place, name) for place in places or [None] * len(pairs)]
             table = table.append_column(f"file_{name}", pa.array(found, pa.int64()))
-        return table
+        unread = bool(places) and printable(Path(pairs.source).name) in (skip.where for skip in pairs.skipped)
+        return table.replace_schema_metadata({UNREAD: b""} if unread else None)
+
+
+def _whole_name(file: Path | str | None) -> str:
+    """Return a file's name with its folders, however it was given."""
+    return os.path.abspath(file) if isinstance(file, Path) else str(file)
+
+
+def _free(name: str) -> str:
+    """Return a name for a column of the source that no column of the records has."""
+    while name in OWN:
+        name = f"{name}_given"
+    return name

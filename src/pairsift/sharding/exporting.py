@@ -16,6 +16,7 @@ from pairsift.files import make_folder, replacing
 from pairsift.pairs.text import one_line
 from pairsift.sharding.tables import write_blocks, write_csv_blocks
 from pairsift.sharding.vectors import VectorFiles
+from pairsift.spreadsheet import flat_table
 
 FORMATS = (".parquet", ".csv", ".txt")
 ROWS = 65_536  # rows that are in memory at once
@@ -35,7 +36,7 @@ def export_rows(
         column: Name of the column of weights.
 
     Raises:
-        InputError: The file exists already, or has another ending.
+        InputError: The file exists already, has another ending, or its format cannot hold a column.
         WriteError: It cannot be written.
     """
     suffix = out.suffix.lower()
@@ -50,7 +51,13 @@ def export_rows(
                 stream.write(f"{row}\n" if weight is None else f"{row} {weight[row]}\n")
         return
     blocks = _kept(files, keep, captions, weight, column)
-    (write_blocks if suffix == ".parquet" else write_csv_blocks)(out, blocks)
+    try:
+        if suffix == ".parquet":
+            write_blocks(out, blocks)
+        else:
+            write_csv_blocks(out, blocks, form=flat_table)
+    except pa.ArrowException as error:
+        raise InputError(f"{out}: a column cannot be written as {suffix}: {one_line(str(error), 200)}") from error
 
 
 def schema_of(files: VectorFiles) -> pa.Schema:
@@ -76,11 +83,13 @@ def _kept(
         rows = np.arange(start, start + len(batch))
         start += len(batch)
         table = pa.Table.from_batches([batch])
-        if len(np.intersect1d(rows, changed)):
+        if len(changed):
             place = table.column_names.index(files.roles.caption)
-            cells = table.column(place).to_pylist()
-            cells = [captions.get(row, cell) for row, cell in zip(rows.tolist(), cells, strict=True)]
-            table = table.set_column(place, table.field(place), pa.array(cells, table.field(place).type))
+            texts = files.captions.array_at(rows)
+            if len(np.intersect1d(rows, changed)):
+                cells = zip(rows.tolist(), texts.to_pylist(), strict=True)
+                texts = pa.array([captions.get(row, cell) for row, cell in cells], texts.type)
+            table = table.set_column(place, table.column_names[place], texts)
         if weight is not None:
             table = table.append_column(column, pa.array(weight[rows]))
         yield table.filter(pa.array(keep[rows]))

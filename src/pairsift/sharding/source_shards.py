@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -15,18 +15,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
-from pairsift.errors import InputError
+from pairsift.errors import InputError, UnreachableError, WriteError
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose, read_listing, require_one, table_within
+from pairsift.pairs.readers.cells import Reading, spread
+from pairsift.pairs.readers.choice import SAMPLE, read_columns
 from pairsift.pairs.readers.parquet import opened
 from pairsift.pairs.readers.shards import ENDINGS, read_samples, tar_files
-from pairsift.pairs.readers.tables import PARQUET
+from pairsift.pairs.readers.tables import PARQUET, files_of, read_rows, read_table
 from pairsift.pairs.readers.tars import Member
 from pairsift.pairs.records import Columns, assemble
 from pairsift.remote import fetch, remote_files
-from pairsift.source_path import places_of, require_source, root_of
+from pairsift.source_path import require_source, root_of
 
 PAIRS = 10_000  # of a shard, where the source has no shards of its own
+GROUPS = 10  # row groups whose rows show what the columns hold
 
 
 @dataclass(frozen=True)
@@ -67,14 +70,16 @@ class Source:
     Attributes:
         reader: Name of the reader.
         shards: The shards, in order.
+        note: What is read of the columns of Parquet files; empty for other sources.
 
     Raises:
         InputError: There is nothing at the path, or it cannot be read.
     """
 
     def __init__(self, path: Path | str, columns: Columns, reader: str | None = None) -> None:
-        self._columns = columns
+        self._columns, self.note = columns, ""
         self._whole: Pairs | None = None
+        self._reading: Reading | None = None
         if isinstance(path, str):
             self.reader = reader or "table"  # of the Parquet files
             self.shards = [SourceShard(url) for url in remote_files(path, (*ENDINGS, *PARQUET))]
@@ -96,6 +101,8 @@ class Source:
             self.shards = _of_rows(None, len(self._whole))
         if not self.shards:
             raise InputError(f"{path}: has no rows")
+        if files:
+            self._reading, self.note = self._shown_by(files, self._folder)
 
     def marks(self) -> list[str]:
         """Return texts that change with the source: of its files, or of its list and the images; none of URLs."""
@@ -115,18 +122,14 @@ class Source:
         """
         columns = replace(self._columns, cache=cache)
         if isinstance(shard.file, str):
-            with tempfile.TemporaryDirectory(dir=cache) as folder:
-                file = Path(folder, PurePosixPath(urlsplit(shard.file).path).name)
-                fetch(shard.file, file)
-                try:
-                    return self._read_file(file, columns)
-                except InputError as error:
-                    raise InputError(str(error).replace(str(file), shard.file)) from error
+            self._reading = self._reading or self._shown_elsewhere(cache)
+            with _fetched(shard.file, cache) as file, _told_as(file, shard.file):
+                return self._read_file(file, columns)
         if shard.file is None:
             assert self._whole is not None, "the source is a list"
             return part_of(self._whole, np.arange(shard.start, shard.end)), []
         if shard.end:
-            with _rows_of(shard.file, shard.start, shard.end, cache) as file:
+            with _rows_of(shard.file, shard.start, shard.end, cache) as file, _told_as(file, shard.file):
                 return self._read(file, replace(columns, folder=self._folder)), []
         return self._read_file(shard.file, columns)
 
@@ -139,15 +142,92 @@ class Source:
         return assemble(str(file), "shards", listing, None, least=0), places
 
     def _read(self, path: Path, columns: Columns) -> Pairs:
-        return assemble(str(path), self.reader, read_listing(path, self.reader, columns), None, least=0)
+        if self._reading is None:
+            listing = read_listing(path, self.reader, columns)
+        else:
+            listing = read_table(path, columns, known=self._reading)
+        return assemble(str(path), self.reader, listing, None, least=0)
+
+    def _shown_elsewhere(self, cache: Path) -> Reading | None:
+        """Return what the columns of the first Parquet file hold that can be read; None if there is none."""
+        for url in (shard.file for shard in self.shards if isinstance(shard.file, str)):
+            if not urlsplit(url).path.lower().endswith(PARQUET):
+                continue
+            with ExitStack() as stack:
+                try:
+                    file = stack.enter_context(_fetched(url, cache))
+                    stack.enter_context(opened(file))
+                except (UnreachableError, WriteError):
+                    raise
+                except InputError:  # its shard says so
+                    continue
+                with _told_as(file, url):
+                    return self._shown_by([file], self._columns.folder or file.parent)[0]
+        return None
+
+    def _shown_by(self, files: Sequence[Path], folder: Path) -> tuple[Reading, str]:
+        """Return what the columns of Parquet files hold, by some rows of all files, and a note on it.
+
+        Raises:
+            InputError: There is no image or caption column.
+        """
+        with tempfile.TemporaryDirectory(prefix="pairsift-") as name:
+            sample = _sample_of(files, Path(name))
+            columns = replace(self._columns, folder=folder, cache=Path(name))
+            with _told_as(sample, files[0]):
+                reading, note = read_columns(sample, read_rows(sample, columns), columns, folder)
+        image, caption, _, further = reading.roles
+        captions = ", ".join(map(repr, (caption, *further)))
+        return reading, "; ".join(filter(None, (f"image column {image!r}, caption column {captions}", note)))
 
 
 def _parquet_files(path: Path) -> list[Path]:
     """Return the Parquet files of a source; none where it has other tables."""
-    places = [path] if path.is_dir() else places_of(path)
-    files = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
-    found = [file for file in files if file.suffix.lower() in PARQUET]
-    return found if path.is_dir() or len(found) == len(files) else []
+    files = files_of(path)
+    return files if all(file.suffix.lower() in PARQUET for file in files) else []
+
+
+def _sample_of(files: Sequence[Path], folder: Path) -> Path:
+    """Write rows of some row groups of Parquet files, spread evenly, as a file of the first one's name.
+
+    Files with other columns than the first one's are left out.
+    """
+    schema = pq.read_schema(files[0])
+    groups = [(file, number) for file in files for number in _groups_of(file, schema)]
+    chosen, parts = [groups[place] for place in spread(len(groups), GROUPS)], []
+    for path, number in chosen:
+        with opened(path) as file:
+            table = file.read_row_group(number)
+        parts += [table.slice(row, 1) for row in spread(len(table), SAMPLE // len(chosen))]
+    sample = folder / files[0].name
+    pq.write_table(pa.concat_tables([schema.empty_table(), *parts]), sample)
+    return sample
+
+
+def _groups_of(path: Path, schema: pa.Schema) -> list[int]:
+    """Return the row groups of a Parquet file that have rows; none where it has another schema."""
+    with opened(path) as file:
+        sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        return [number for number, size in enumerate(sizes) if size and file.schema_arrow.equals(schema)]
+
+
+@contextmanager
+def _fetched(url: str, folder: Path) -> Iterator[Path]:
+    """Yield a copy of a file at another place, with its name, in a folder of its own."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        file = Path(name, PurePosixPath(urlsplit(url).path).name)
+        fetch(url, file)
+        yield file
+
+
+@contextmanager
+def _told_as(file: Path, place: Path | str) -> Iterator[None]:
+    """Name in errors the place that a file was copied from."""
+    try:
+        yield
+    except InputError as error:
+        error.args = (str(error).replace(str(file), str(place)), *error.args[1:])
+        raise
 
 
 def _of_parquet(file: Path) -> list[SourceShard]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,13 +19,13 @@ from pairsift.errors import writing
 from pairsift.files import replacing
 from pairsift.mismatches import Mismatches
 from pairsift.pairs.pairs import ADDED
+from pairsift.pairs.readers.embeddings import IMAGE_PLACE
 from pairsift.sharding.judging import Plan
 from pairsift.sharding.vectors import VectorFiles
 from pairsift.spreadsheet import harmless_table, keep_filled_in
 from pairsift.suggest.table import SCHEMA
 from pairsift.table import UNKNOWN, VAGUE
 
-IMAGE_PLACE = {"file": pa.string(), "file_offset": pa.int64(), "file_size": pa.int64()}
 ROWS = 200_000  # rows that are in memory at once
 SUGGESTED = 1_000  # suspects that get a suggestion, the worst ones
 
@@ -214,15 +214,27 @@ def _blocks(rows: Ints) -> Iterator[Ints]:
         yield rows[start : start + ROWS]
 
 
-def write_csv_blocks(path: Path, blocks: Blocks, marked: bool = False) -> None:
-    """Write tables one after the other as CSV, as `pairsift.table.write_csv` does."""
-    first = harmless_table(next(blocks))
+def write_csv_blocks(
+    path: Path, blocks: Blocks, marked: bool = False, form: Callable[[pa.Table], pa.Table] = harmless_table
+) -> None:
+    """Write tables one after the other as CSV.
+
+    Args:
+        path: The file.
+        blocks: The tables.
+        marked: Whether a byte order mark comes first.
+        form: Function that makes a table one of texts and numbers; by default a harmless one for spreadsheets.
+
+    Raises:
+        WriteError: It cannot be written; what was there stays.
+    """
+    first = form(next(blocks))
     with writing(path), replacing(path) as part, part.open("wb") as stream:
         stream.write(codecs.BOM_UTF8 * marked)
         with pyarrow.csv.CSVWriter(stream, first.schema) as writer:
             writer.write_table(first)
             for table in blocks:
-                writer.write_table(harmless_table(table))
+                writer.write_table(form(table))
 
 
 def write_blocks(path: Path, blocks: Blocks) -> None:

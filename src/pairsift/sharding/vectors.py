@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,16 +19,22 @@ from pairsift.encode.source_features import SourceFeatures, open_source_features
 from pairsift.errors import InputError
 from pairsift.pairs.changes import file_mark
 from pairsift.pairs.precomputed import FeatureFiles, open_rows
-from pairsift.pairs.readers.embeddings import PROBLEM, Part, is_embeddings, numbered_parts, single_part
+from pairsift.pairs.readers.embeddings import (
+    IMAGE_PLACE,
+    PROBLEM,
+    Part,
+    encoding_facts,
+    images_root,
+    is_embeddings,
+    numbered_parts,
+    single_part,
+)
 from pairsift.pairs.readers.parquet import opened
 from pairsift.pairs.readers.rows import Roles, pick_columns
 from pairsift.pairs.readers.tables import PARQUET
 from pairsift.pairs.records import Columns
-from pairsift.remote import is_remote
-from pairsift.source_path import root_of
 from pairsift.vector_pairs import Texts, VectorPairs
 
-FACTS = "encoding.json"  # in a folder of `pairsift encode`: of what the vectors are, and by which encoders
 SCANNED = 16_384  # vectors that are looked at together
 
 
@@ -86,12 +90,13 @@ class ParquetTexts(Texts):
 
     def _group(self, number: int) -> pa.Array:
         """Return the texts of a row group."""
-        if self._kept is None or self._kept[0] != number:
+        kept = self._kept
+        if kept is None or kept[0] != number:
             file, group = self._groups[number]
             with opened(self._files[file]) as parquet:
                 column = parquet.read_row_group(group, columns=[self._column]).column(0)
-            self._kept = number, _as_text(column)
-        return self._kept[1]
+            kept = self._kept = number, _as_text(column)
+        return kept[1]
 
 
 def _as_text(column: pa.ChunkedArray) -> pa.Array:
@@ -177,24 +182,23 @@ class VectorFiles:
         """The number of rows of each part."""
         return [len(open_rows(part.images, (2,))) for part in self.parts]
 
+    def place_of(self, row: int) -> str:
+        """Return the table and the row in it, counted from 1, of a pair."""
+        starts = np.cumsum([0, *self.sizes])
+        part = int(np.searchsorted(starts, row, side="right")) - 1
+        return f"{self.parts[part].table.name} row {row - starts[part] + 1}"
+
     @cached_property
     def images_root(self) -> str:
         """The folder or the URLs of the source, where the vectors are those of images; else empty."""
-        facts = self.path / FACTS
-        if not facts.exists():
-            return ""
-        try:
-            source = json.loads(facts.read_text(encoding="utf-8"))["source"]
-        except (ValueError, KeyError, TypeError):
-            return ""  # a file of somebody else
-        return source if is_remote(source) else os.path.abspath(root_of(source))
+        return images_root(self.path)
 
     def image_files(self) -> dict[str, ParquetTexts]:
         """Return the columns that say where images lie, by name; none where the vectors are not those of images."""
         if not self.images_root:
             return {}
         tables = [part.table for part in self.parts]
-        return {name: ParquetTexts(tables, name) for name in ("file", "file_offset", "file_size")}
+        return {name: ParquetTexts(tables, name) for name in IMAGE_PLACE}
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -272,7 +276,7 @@ class VectorFiles:
     @cached_property
     def _problem(self) -> ParquetTexts | None:
         tables = [part.table for part in self.parts]
-        has = all(PROBLEM in pq.read_schema(table).names for table in tables)
+        has = bool(encoding_facts(self.path)) and all(PROBLEM in pq.read_schema(table).names for table in tables)
         return ParquetTexts(tables, PROBLEM) if has else None
 
 

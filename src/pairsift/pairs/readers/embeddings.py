@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,19 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pairsift.arrays import Ints, Reals
 from pairsift.errors import InputError
-from pairsift.pairs.precomputed import FeatureFiles, Precomputed, open_rows
+from pairsift.pairs.precomputed import FeatureFiles, Precomputed, load_array, open_rows
 from pairsift.pairs.readers.choice import split_column
 from pairsift.pairs.readers.rows import Roles, SourceTable, pick_columns
 from pairsift.pairs.readers.tables import named_record, read_rows
 from pairsift.pairs.records import Columns, Listing, Record
 from pairsift.pairs.text import quoted
+from pairsift.remote import is_remote
+from pairsift.source_path import root_of
 
 IMAGES, TEXTS = "image.npy", "text.npy"
 FOLDERS = {"img_emb": ".npy", "text_emb": ".npy", "metadata": ".parquet"}  # as clip-retrieval writes them
-PROBLEM = "problem"  # column that says why a record could not be encoded, as `pairsift encode` writes it
+FACTS = "encoding.json"  # in a folder of `pairsift encode`: of what the vectors are, and by which encoders
+IMAGE_PLACE = {"file": pa.string(), "file_offset": pa.int64(), "file_size": pa.int64()}  # columns there
+PROBLEM = "problem"  # column there that says why a record could not be encoded
 COMPARED = 4096  # vectors at a time
 TOLERANCE = 0.01  # relative distance of two vectors of one image, computed twice in half precision
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
@@ -50,6 +57,23 @@ def is_embeddings(path: Path) -> bool:
     )
 
 
+def encoding_facts(path: Path) -> dict[str, Any]:
+    """Return what a folder of `pairsift encode` says of its vectors; nothing for any other folder."""
+    try:
+        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) and isinstance(facts.get("shards"), int) else {}
+
+
+def images_root(path: Path) -> str:
+    """Return the folder or the URLs that `pairsift encode` made vectors of; an empty string for any other folder."""
+    source = encoding_facts(path).get("source")
+    if source is None:
+        return ""
+    return source if is_remote(source) else os.path.abspath(root_of(source))
+
+
 def read_embeddings(path: Path, columns: Columns) -> Listing:
     """Read image.npy and text.npy with a table of captions, or img_emb/, text_emb/ and metadata/ of clip-retrieval.
 
@@ -69,10 +93,11 @@ def read_embeddings(path: Path, columns: Columns) -> Listing:
     records: list[Record] = []
     tables = [read_part(part, dims, columns) for part in parts]
     split, notes = split_column(SourceTable(tables[0].names, [row for table in tables for row in table.rows]))
+    problem = PROBLEM if encoding_facts(path) else ""
     for part, table in zip(parts, tables, strict=True):
         roles = pick_columns(part.table, table.names, columns)
         roles = roles if columns.split is not None else roles._replace(split=split)
-        records += records_of(part, table, roles, len(records))
+        records += records_of(part, table, roles, len(records), problem)
     image, caption, split, _ = roles
     records, note = with_shared_images(records, parts)
     features = Precomputed(
@@ -112,12 +137,15 @@ def single_part(path: Path) -> Part:
 
 
 def numbered_parts(path: Path) -> list[Part]:
-    """Return the parts of clip-retrieval's layout, ordered by their numbers.
+    """Return the parts of clip-retrieval's layout that have vectors, ordered by their numbers.
 
     Raises:
-        InputError: There are none, or a folder lacks a part that another one has.
+        InputError: There are none, a folder lacks a part that another one has, or `pairsift encode` has not ended.
     """
     files = {name: numbered_files(path / name, suffix) for name, suffix in FOLDERS.items()}
+    shards = encoding_facts(path).get("shards", 0)
+    if left := max(0, shards - len(files["metadata"])):
+        raise InputError(f"{path}: {left:,} of {shards:,} shards are not encoded yet: repeat `pairsift encode`")
     numbers = sorted(set().union(*files.values()), key=int)
     if not numbers:
         raise InputError(
@@ -131,7 +159,13 @@ def numbered_parts(path: Path) -> list[Part]:
                     "copy or make it again"
                 )
     images, texts, tables = files.values()
-    return [Part(images[number], texts[number], tables[number]) for number in numbers]
+    parts = [Part(images[number], texts[number], tables[number]) for number in numbers]
+    return [part for part in parts if not _is_empty(part)] or parts[:1]
+
+
+def _is_empty(part: Part) -> bool:
+    """Return whether a part has no vectors, as where a tar file has no samples."""
+    return all(load_array(file, mapped=True).shape[:1] == (0,) for file in (part.images, part.texts))
 
 
 def numbered_files(folder: Path, suffix: str) -> dict[str, Path]:
@@ -167,7 +201,7 @@ def read_part(part: Part, dims: list[int], columns: Columns) -> SourceTable:
     return table
 
 
-def records_of(part: Part, table: SourceTable, roles: Roles, start: int) -> list[Record]:
+def records_of(part: Part, table: SourceTable, roles: Roles, start: int, problem: str) -> list[Record]:
     """Return the records of a part, each with the row of its own vector.
 
     Args:
@@ -175,13 +209,14 @@ def records_of(part: Part, table: SourceTable, roles: Roles, start: int) -> list
         table: Its table.
         roles: Columns of the image, the caption and the split.
         start: Number of rows in the previous parts.
+        problem: Column that says why a row cannot be used; an empty string if there is none.
     """
     records = []
     for number, row in enumerate(table.rows, start):
         record = named_record(row, roles, table.names)
-        problem = record.problem or record.extra.get(PROBLEM, "")
+        reason = record.problem or record.extra.get(problem, "")
         name = record.image or f"row {number}"
-        records.append(replace(record, image=name, path=part.images, row=number, problem=problem))
+        records.append(replace(record, image=name, path=part.images, row=number, problem=reason))
     return records
 
 
