@@ -71,9 +71,12 @@ def test_new_pairs_are_judged_in_parts_and_a_killed_call_goes_on(run, new, tmp_p
     shared = tmp_path / "shared.parquet"
     assert opened.score(new, shared, image_folder=images, shard="1/2") is None and not shared.exists()
     assert opened.score(new, shared, image_folder=images, shard="0/2") == 300 and pq.read_table(shared).equals(table)
+    assert opened.score(new, shared, image_folder=images, shard="1/2") == 300  # comes late
+    [record] = tmp_path.glob(".*")
+    assert record.name.startswith(".shared.parquet.") and record.suffix == ".done"
     [skip] = list(csv.DictReader((tmp_path / "scored.skipped.csv").open(newline="")))
     assert skip["pair"] == "300" and "missing.jpg" in skip["reason"]
-    assert table["pair"].to_pylist() == list(range(300)) and not list(tmp_path.glob(".*"))
+    assert table["pair"].to_pylist() == list(range(300))
     given = [row["caption"] for row in csv.DictReader(new.open(newline=""))]
     assert [given[pair] for pair in table["pair"].to_pylist()] == table["given_caption"].to_pylist()
     assert table["sku"].to_pylist() == [f"={pair}" for pair in table["pair"].to_pylist()]
