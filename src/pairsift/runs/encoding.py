@@ -77,7 +77,8 @@ def encode_source(
     remove_parts(out)  # of killed workers
     problems = encoding.problems()
     if problems.rows == problems.records + problems.shards:
-        raise InputError(f"{out}: no record could be used; the first: {one_line(problems.first, 300)}")
+        first = one_line(problems.first, 300) or "there is none"
+        raise InputError(f"{out}: no record could be used; the first: {first}")
     return Encoded(shards, 0, encoding.source.note, problems)
 
 

@@ -223,8 +223,8 @@ def score_to(scorer: Scorer, out: Path, share: Share = ALL) -> int | None:
             return sum(map(len, _chunks(scorer.new, CHUNK)))
         if not all(file.exists() for file in files):
             return None
+        record_rows(out, key, share, sum(map(len, _chunks(scorer.new, CHUNK))))
         table = _join(files, out)
-        record_rows(out, key, share, len(table))
     if scorer.progress:
         print(_flag_line(table), file=sys.stderr)
     for folder in out.parent.glob(f".{escape(out.name)}.{'[0-9a-f]' * 16}.parts"):  # of calls on other pairs too
@@ -268,7 +268,7 @@ def written_rows(out: Path, key: str, share: Share) -> int | None:
 
 
 def record_rows(out: Path, key: str, share: Share, rows: int) -> None:
-    """Record that the table of all shares is written, so that a late share finds it done."""
+    """Record which table all shares write, just before it is written, so that a late share finds it done."""
     for record in out.parent.glob(f".{escape(out.name)}.*.done"):
         record.unlink(missing_ok=True)
     if share.of > 1:

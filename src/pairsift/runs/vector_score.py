@@ -84,7 +84,7 @@ def score_vectors(
         if not out.exists():  # the process that came first has written it, and removed the parts
             new = replace(config, source=str(source))
             list_skipped(pairs_of(new, files, plan), out.with_suffix(".skipped.csv"), shown)
-            JudgedTables(files, plan, judging.result(), (known_files, known.plan)).write_scores(out)
             record_rows(out, key, share, len(plan.ids))
+            JudgedTables(files, plan, judging.result(), (known_files, known.plan)).write_scores(out)
             shutil.rmtree(folder, ignore_errors=True)
     return len(plan.ids)

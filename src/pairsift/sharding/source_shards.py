@@ -194,13 +194,13 @@ def _sample_of(files: Sequence[Path], folder: Path) -> Path:
     """
     schema = pq.read_schema(files[0])
     groups = [(file, number) for file in files for number in _groups_of(file, schema)]
-    chosen, parts = [groups[place] for place in spread(len(groups), GROUPS)], []
-    for path, number in chosen:
-        with opened(path) as file:
-            table = file.read_row_group(number)
-        parts += [table.slice(row, 1) for row in spread(len(table), SAMPLE // len(chosen))]
-    sample = folder / files[0].name
-    pq.write_table(pa.concat_tables([schema.empty_table(), *parts]), sample)
+    chosen, sample = [groups[place] for place in spread(len(groups), GROUPS)], folder / files[0].name
+    with pq.ParquetWriter(sample, schema) as writer:
+        for path, number in chosen:
+            with opened(path) as file:
+                table = file.read_row_group(number)  # one at a time, since images may lie in it
+            rows = spread(len(table), SAMPLE // len(chosen))
+            writer.write_table(pa.concat_tables([table.slice(row, 1) for row in rows]))
     return sample
 
 
