@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from pairsift.cli.summary import print_summary
@@ -87,6 +88,7 @@ def prepared():
 
 
 def test_metrics_have_both_protocols_and_say_why_they_differ(prepared, capsys):
+    torch.manual_seed(0)
     matcher = TwoTower(6, 6, TwoTowerOptions(dim=4, hidden=4)).eval()
     found = recall_metrics([matcher], prepared, np.arange(40) // 2)
     assert set(found) == {"test", "dev", "test_matching", "strict", "recall_notes"}
