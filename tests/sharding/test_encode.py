@@ -240,6 +240,7 @@ def test_parts_of_different_columns_are_exported_together(tmp_path):
         "another",
         *(f"caption {n}" for n in (3, *range(5, 9))),
     ]
+    assert table.schema.field("caption").type == pa.string()
     assert table["shop"].to_pylist() == ["a"] * 3 + [None] * 5 and table["weight"].to_pylist() == [0.5] * 8
     sheet = pyarrow.csv.read_csv(tmp_path / "x.csv")
     assert sheet["price"].to_pylist()[3:5] == ["=1"] * 2 and len(sheet) == 8

@@ -15,7 +15,7 @@ from pairsift.errors import InputError, writing
 from pairsift.files import make_folder, replacing
 from pairsift.pairs.text import one_line
 from pairsift.sharding.tables import write_blocks, write_csv_blocks
-from pairsift.sharding.vectors import VectorFiles
+from pairsift.sharding.vectors import VectorFiles, cells_as_text
 from pairsift.spreadsheet import flat_table
 
 FORMATS = (".parquet", ".csv", ".txt")
@@ -85,10 +85,11 @@ def _kept(
         table = pa.Table.from_batches([batch])
         if len(changed):
             place = table.column_names.index(files.roles.caption)
-            texts = files.captions.array_at(rows)
+            kind, texts = table.field(place).type, cells_as_text(table.column(place))
             if len(np.intersect1d(rows, changed)):
                 cells = zip(rows.tolist(), texts.to_pylist(), strict=True)
                 texts = pa.array([captions.get(row, cell) for row, cell in cells], texts.type)
+            texts = texts.cast(kind) if pa.types.is_string(kind) else texts
             table = table.set_column(place, table.column_names[place], texts)
         if weight is not None:
             table = table.append_column(column, pa.array(weight[rows]))

@@ -95,11 +95,11 @@ class ParquetTexts(Texts):
             file, group = self._groups[number]
             with opened(self._files[file]) as parquet:
                 column = parquet.read_row_group(group, columns=[self._column]).column(0)
-            kept = self._kept = number, _as_text(column)
+            kept = self._kept = number, cells_as_text(column)
         return kept[1]
 
 
-def _as_text(column: pa.ChunkedArray) -> pa.Array:
+def cells_as_text(column: pa.ChunkedArray) -> pa.Array:
     """Return cells as text: numbers are written out, bytes that are no UTF-8 become U+FFFD, the rest is null."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_dictionary(column.type):
