@@ -283,7 +283,7 @@ def evidence_table(rows: list[Row]) -> str:
         for noise in noises:
             found = [[row["rsum"] for row in select(rows, {"method": name, "noise": noise})] for name in names]
             published, bounded = map(statistics.fmean, found)
-            cells.append(f"{published:.1f} {round(bounded - published, 1) + 0.0:+.1f}")
+            cells.append(f"{published:.1f} {bounded - published:+z.1f}")
         lines.append([f"`{method}`", *cells])
     return markdown(["rSum, and what evidence adds", *(f"{noise:.0%}" for noise in noises)], lines)
 
