@@ -46,8 +46,7 @@ def encode(
     if done.note:
         print(done.note)
     found = done.problems
-    counts = [in_words(found.shards, "shard"), in_words(found.records, "record")]
-    unusable = " and ".join(count for count in counts if not count.startswith("0 "))
-    if unusable:
+    counts = ((found.shards, "shard"), (found.records, "record"))
+    if unusable := " and ".join(in_words(count, noun) for count, noun in counts if count):
         print(f"not usable: {unusable}, the first: {found.first}; all: column 'problem' of {out}/metadata")
     print(f"{out}: {in_words(done.shards, 'shard')}; next: pairsift check {out}")

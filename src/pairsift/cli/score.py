@@ -35,4 +35,4 @@ def score(run: Path, new: str, out: Path, source: str | None, **options: str | N
 
     opened = Run(run, source=source)
     rows = opened.score(new, out, **options)
-    print(f"{out}: {in_words(rows)}" if rows is not None else "the other shards are left to the other processes")
+    print(f"{out}: {in_words(rows)}" if rows is not None else f"the process that ends last writes {out}")

@@ -109,7 +109,7 @@ class Bank:
 
 
 def parts_of(lengths: Ints) -> list[Ints]:
-    """Part items by their lengths: places in ascending order of length, cut as by `token_batches`."""
+    """Cut items in ascending order of their lengths into parts, as `token_batches` does; return the places of each."""
     order = np.argsort(lengths, kind="stable")
     return [order[part] for part in token_batches(lengths[order])]
 

@@ -21,7 +21,7 @@ from pairsift.sharding.engines import engine_of, write_parts
 from pairsift.sharding.parts import Share
 
 
-class Encoded(NamedTuple):
+class EncodingResult(NamedTuple):
     """What a call has encoded.
 
     Attributes:
@@ -44,7 +44,7 @@ def encode_source(
     ray: str | None,
     named: Mapping[str, str | None],
     shown: bool = True,
-) -> Encoded:
+) -> EncodingResult:
     """Encode a source, or a share of its shards, and go on where an earlier call stopped.
 
     Args:
@@ -70,16 +70,16 @@ def encode_source(
     columns = Columns(named.get("image_column"), named.get("caption_column"), None if folder is None else Path(folder))
     encoding = Encoding(out, EncodingOptions(source, columns, named.get("reader"), images, texts))
     _begin(encoding, encode.shared_space)
-    write_parts(encoding, encoding.missing(share) + encoding.unread(share), engine, "encoding", shown)
+    write_parts(encoding, encoding.missing(share) + encoding.unreadable(share), engine, "encoding", shown)
     shards, left = len(encoding.source.shards), len(encoding.missing())
     if left:
-        return Encoded(shards, left)
+        return EncodingResult(shards, left)
     remove_parts(out)  # of killed workers
     problems = encoding.problems()
     if problems.rows == problems.records + problems.shards:
         first = one_line(problems.first, 300) or "there is none"
         raise InputError(f"{out}: no record could be used; the first: {first}")
-    return Encoded(shards, 0, encoding.source.note, problems)
+    return EncodingResult(shards, 0, encoding.source.note, problems)
 
 
 def _place(source: Path | str) -> str:

@@ -101,7 +101,7 @@ class Encoding:
     @cached_property
     def mark(self) -> str:
         """A text by which source, options and encoders are recognised."""
-        shards = [(_whole_name(shard.file), shard.start, shard.end) for shard in self.source.shards]
+        shards = [(_absolute_name(shard.file), shard.start, shard.end) for shard in self.source.shards]
         keys = [encoder.key() for encoder in self.encoders]
         facts = [shards, self.source.marks(), self.source.reader, self.options.columns, *keys]
         return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
@@ -114,11 +114,12 @@ class Encoding:
         """Return the numbers of the parts of a share that are not written yet."""
         return [number for number in share.of_shards(len(self.source.shards)) if not self.table(number).exists()]
 
-    def unread(self, share: Share) -> list[int]:
+    def unreadable(self, share: Share) -> list[int]:
         """Return the numbers of the parts of files at other places that could not be read, and may be whole now."""
-        shards, written = self.source.shards, set(share.of_shards(len(self.source.shards))) - set(self.missing(share))
-        away = [number for number in sorted(written) if isinstance(shards[number].file, str)]
-        return [number for number in away if UNREAD in (pq.read_schema(self.table(number)).metadata or {})]
+        shards = self.source.shards
+        away = (number for number in share.of_shards(len(shards)) if isinstance(shards[number].file, str))
+        written = filter(lambda number: self.table(number).exists(), away)
+        return [number for number in written if UNREAD in (pq.read_schema(self.table(number)).metadata or {})]
 
     def problems(self) -> Problems:
         """Count what could not be encoded, where all parts are written."""
@@ -200,7 +201,7 @@ class Encoding:
             if skipped[pair] and not problems[pair] and row >= 0:
                 problems[pair] = of_image.get(pairs.names[row], "cannot be used")
         columns = dict(zip(OWN, (names, pairs.captions, problems, files), strict=False))
-        columns |= {_free(name): cells for name, cells in pairs.columns.items()}
+        columns |= {_free_name(name): cells for name, cells in pairs.columns.items()}
         table = pa.table({name: pa.array(map(storable, cells), pa.string()) for name, cells in columns.items()})
         for name in ("offset", "size"):
             found = [None if place is None else getattr(place, name) for place in places or [None] * len(pairs)]
@@ -209,12 +210,12 @@ class Encoding:
         return table.replace_schema_metadata({UNREAD: b""} if unread else None)
 
 
-def _whole_name(file: Path | str | None) -> str:
+def _absolute_name(file: Path | str | None) -> str:
     """Return a file's name with its folders, however it was given."""
     return os.path.abspath(file) if isinstance(file, Path) else str(file)
 
 
-def _free(name: str) -> str:
+def _free_name(name: str) -> str:
     """Return a name for a column of the source that no column of the records has."""
     while name in OWN:
         name = f"{name}_given"

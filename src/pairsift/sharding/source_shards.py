@@ -102,7 +102,7 @@ class Source:
         if not self.shards:
             raise InputError(f"{path}: has no rows")
         if files:
-            self._reading, self.note = self._shown_by(files, self._folder)
+            self._reading, self.note = self._reading_of(files, self._folder)
 
     def marks(self) -> list[str]:
         """Return texts that change with the source: of its files, or of its list and the images; none of URLs."""
@@ -122,14 +122,14 @@ class Source:
         """
         columns = replace(self._columns, cache=cache)
         if isinstance(shard.file, str):
-            self._reading = self._reading or self._shown_elsewhere(cache)
-            with _fetched(shard.file, cache) as file, _told_as(file, shard.file):
+            self._reading = self._reading or self._reading_of_first_url(cache)
+            with _local_copy(shard.file, cache) as file, _place_in_errors(file, shard.file):
                 return self._read_file(file, columns)
         if shard.file is None:
             assert self._whole is not None, "the source is a list"
             return part_of(self._whole, np.arange(shard.start, shard.end)), []
         if shard.end:
-            with _rows_of(shard.file, shard.start, shard.end, cache) as file, _told_as(file, shard.file):
+            with _rows_of(shard.file, shard.start, shard.end, cache) as file, _place_in_errors(file, shard.file):
                 return self._read(file, replace(columns, folder=self._folder)), []
         return self._read_file(shard.file, columns)
 
@@ -145,27 +145,27 @@ class Source:
         if self._reading is None:
             listing = read_listing(path, self.reader, columns)
         else:
-            listing = read_table(path, columns, known=self._reading)
+            listing = read_table(path, columns, reading=self._reading)
         return assemble(str(path), self.reader, listing, None, least=0)
 
-    def _shown_elsewhere(self, cache: Path) -> Reading | None:
+    def _reading_of_first_url(self, cache: Path) -> Reading | None:
         """Return what the columns of the first Parquet file hold that can be read; None if there is none."""
         for url in (shard.file for shard in self.shards if isinstance(shard.file, str)):
             if not urlsplit(url).path.lower().endswith(PARQUET):
                 continue
             with ExitStack() as stack:
                 try:
-                    file = stack.enter_context(_fetched(url, cache))
+                    file = stack.enter_context(_local_copy(url, cache))
                     stack.enter_context(opened(file))
                 except (UnreachableError, WriteError):
                     raise
                 except InputError:  # its shard says so
                     continue
-                with _told_as(file, url):
-                    return self._shown_by([file], self._columns.folder or file.parent)[0]
+                with _place_in_errors(file, url):
+                    return self._reading_of([file], self._columns.folder or file.parent)[0]
         return None
 
-    def _shown_by(self, files: Sequence[Path], folder: Path) -> tuple[Reading, str]:
+    def _reading_of(self, files: Sequence[Path], folder: Path) -> tuple[Reading, str]:
         """Return what the columns of Parquet files hold, by some rows of all files, and a note on it.
 
         Raises:
@@ -174,7 +174,7 @@ class Source:
         with tempfile.TemporaryDirectory(prefix="pairsift-") as name:
             sample = _sample_of(files, Path(name))
             columns = replace(self._columns, folder=folder, cache=Path(name))
-            with _told_as(sample, files[0]):
+            with _place_in_errors(sample, files[0]):
                 reading, note = read_columns(sample, read_rows(sample, columns), columns, folder)
         image, caption, _, further = reading.roles
         captions = ", ".join(map(repr, (caption, *further)))
@@ -212,7 +212,7 @@ def _groups_of(path: Path, schema: pa.Schema) -> list[int]:
 
 
 @contextmanager
-def _fetched(url: str, folder: Path) -> Iterator[Path]:
+def _local_copy(url: str, folder: Path) -> Iterator[Path]:
     """Yield a copy of a file at another place, with its name, in a folder of its own."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         file = Path(name, PurePosixPath(urlsplit(url).path).name)
@@ -221,7 +221,7 @@ def _fetched(url: str, folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _told_as(file: Path, place: Path | str) -> Iterator[None]:
+def _place_in_errors(file: Path, place: Path | str) -> Iterator[None]:
     """Name in errors the place that a file was copied from."""
     try:
         yield

@@ -53,9 +53,9 @@ class Teacher(Network):
         rows, image = np.unique(image_of[ids], return_inverse=True)
         values = matcher.index_dim * (len(rows) + len(ids))
         if next(matcher.parameters()).element_size() * values <= limit:
-            encode = _in_memory
+            encode = _vectors_in_memory
         elif matcher.shares_space and np.float16().itemsize * values <= room:
-            encode = partial(_on_disk, folder)
+            encode = partial(_vectors_on_disk, folder)
         else:
             return
         images, place = encode(matcher, features.images, rows, False)
@@ -72,12 +72,12 @@ class Teacher(Network):
         return products(images.of_pairs(batch.ids).to(scale), texts.of_pairs(captions).to(scale)), scale
 
 
-def _in_memory(matcher: Matcher, table: Table, rows: Ints, texts: bool) -> tuple[Tensor, Ints]:
+def _vectors_in_memory(matcher: Matcher, table: Table, rows: Ints, texts: bool) -> tuple[Tensor, Ints]:
     """Return the vectors of rows of a table, (n, d), and the place of each, (n,)."""
     return Bank.encode_table(matcher, table, rows, texts, 0).vectors, np.arange(len(rows))
 
 
-def _on_disk(folder: Path, matcher: Matcher, table: Table, rows: Ints, texts: bool) -> tuple[Tensor, Ints]:
+def _vectors_on_disk(folder: Path, matcher: Matcher, table: Table, rows: Ints, texts: bool) -> tuple[Tensor, Ints]:
     """Return the vectors of rows of a table in a mapped file, (n, d), and the place of each, (n,)."""
     parts = parts_of(table.lengths[rows])
     with writing(folder / "vectors of a teacher"), TemporaryFile(dir=folder) as file:

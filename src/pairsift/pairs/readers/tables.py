@@ -77,7 +77,7 @@ FORMATS = {
 }
 
 
-def read_table(path: Path, columns: Columns, base: Path | None = None, known: Reading | None = None) -> Listing:
+def read_table(path: Path, columns: Columns, base: Path | None = None, reading: Reading | None = None) -> Listing:
     """Read a CSV, TSV, JSON lines or Parquet file, or several with the same columns.
 
     Where the names of all files have words for splits, one of them `train`, and no column has, these are the splits.
@@ -87,16 +87,16 @@ def read_table(path: Path, columns: Columns, base: Path | None = None, known: Re
             format; a file with any other extension is read as CSV.
         columns: Options of the user.
         base: Folder that relative image paths start from if the user sets none; by default the folder of the file.
-        known: What the columns hold, where more rows than these have shown it; by default these rows show it.
+        reading: What the columns hold, where other rows have shown it; by default these rows show it.
 
     Raises:
         InputError: The file cannot be read, is empty, or has no image or caption column.
     """
-    if known is not None:
-        columns = replace(columns, image=known.roles.image, caption=known.roles.caption)
+    if reading is not None:
+        columns = replace(columns, image=reading.roles.image, caption=reading.roles.caption)
     table = read_rows(path, columns)
     folder = columns.folder or base or root_of(path)
-    reading, choice = read_columns(path, table, columns, folder) if known is None else (known, "")
+    reading, choice = read_columns(path, table, columns, folder) if reading is None else (reading, "")
     image, _, split, _ = reading.roles
     records = [record for row in table.rows for record in records_of(row, reading, table.names)]
     records, numbers = without_numbers(records, folder)
