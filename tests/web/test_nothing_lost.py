@@ -438,6 +438,21 @@ def press_in_field(page, key):
     painted(page)
 
 
+def test_pairs_that_were_read_before_a_kept_answer_was_recorded_are_read_again(quiet_page, address, journal):
+    page, read = quiet_page, []
+    page.route("**/api/decisions", lambda route: route.continue_() if read else route.abort())
+    page.route("**/api/pairs?*", lambda route: route.continue_() if read else read.append((route, route.fetch())))
+    press(page, "k", 1)
+    page.wait_for_selector("#kept-answers:has-text('1 answer is not saved')")
+    page.goto(f"{address}?decision=")
+    wait_for(lambda: valid(journal) == {0: "keep"}, page)
+    page.wait_for_function("() => !outbox.length && !sending")
+    for route, response in read:
+        route.fulfill(response=response)
+    painted(page, 0)
+    assert page.inner_text("#decided") == "kept by reviewer"
+
+
 def test_an_answer_on_its_way_outlives_its_tab(browser, folder, journal):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

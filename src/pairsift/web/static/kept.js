@@ -52,6 +52,7 @@ const drafts = {
 const outbox = store.all("unsent").map(([, entry]) => entry).sort((a, b) => a.number - b.number);
 let sending = false;
 let trouble = null; // why the last one did not reach the server
+let answered = 0; // the number of those that the server has answered
 
 function isRefused(error) {
   // The server has looked at the request and will not do it. All else may still reach it.
@@ -67,6 +68,7 @@ async function post({ body, key }) {
 function dequeue(entry) {
   const place = outbox.indexOf(entry);
   if (place >= 0) outbox.splice(place, 1);
+  answered += 1;
   store.remove("unsent", entry.key);
 }
 

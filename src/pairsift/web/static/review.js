@@ -47,13 +47,22 @@ async function change(item, values) {
   else state.total = (await ask(`api/pairs?${query()}&limit=1`)).total; // only the server knows whether it is in the filter
 }
 
+async function askLatest(path) {
+  // Ask for pairs. Where a kept answer was recorded meanwhile, what the server said may be older than it: ask again.
+  for (;;) {
+    const before = answered;
+    const found = await ask(path);
+    if (before === answered) return found;
+  }
+}
+
 async function load(fresh) {
   const ticket = fresh ? ++state.ticket : state.ticket;
   const wanted = query();
   const loaded = state.items.filter((item) => !item.linked);
   if (!fresh && loaded.length) wanted.set("after", loaded.at(-1).pair);
   wanted.set("limit", LIMIT);
-  const page = await ask(`api/pairs?${wanted}`);
+  const page = await askLatest(`api/pairs?${wanted}`);
   if (ticket !== state.ticket) return;
   state.ended = page.pairs.length < LIMIT;
   const known = new Set(fresh ? [] : state.items.map((item) => item.pair));
@@ -75,14 +84,14 @@ async function reload() {
     const place = state.items.findIndex((item) => String(item.pair) === pair);
     if (place >= 0) state.index = place;
     else if (/^\d+$/.test(pair)) {
-      const item = await ask(`api/pairs/${pair}`).catch((error) => { missing = error; });
+      const item = await askLatest(`api/pairs/${pair}`).catch((error) => { missing = error; });
       if (item) {
         state.items.unshift({ ...item, ...unsent().get(item.pair), linked: true });
         state.index = 0;
       }
     }
   }
-  state.counts = (await ask("api/overview")).counts;
+  state.counts = (await askLatest("api/overview")).counts;
   if (missing) throw missing;
 }
 
