@@ -5,10 +5,10 @@ A folder of vectors of 512 numbers in half precision, `image.npy`, `text.npy` an
 folder has `truth.npy`, AUROC and the flags are compared with it. `shared` is the same check by two processes with one
 thread each, beside one process with one thread. `train` is an epoch of each phase of a method with the preset of
 `two_tower`, from the source to the trained network, which has all pairs in memory; its seconds are those of an epoch
-alone, for each network. `torchrun` is an epoch of `plain` by one process with one thread and by two. `index` is the
-approximate index of the captions, and `mixture` a fit to as many numbers as pairs, and the posterior of each. The
-memory is the largest resident size of the process. Beside the seconds stands the time of a product of two float32
-matrices of 2,048 x 2,048.
+alone, for each network. `torchrun` is an epoch of `plain`, with 512 and with 2,048 pairs in a step, by one process with
+one thread and by two. `index` is the approximate index of the captions, and `mixture` a fit to as many numbers as
+pairs, and the posterior of each. The memory is the largest resident size of the process. Beside the seconds stands the
+time of a product of two float32 matrices of 2,048 x 2,048.
 
     python benchmarks/scale.py vectors-100k vectors-1m vectors-10m --work /tmp/scale
     python benchmarks/scale.py vectors-1m --work /tmp/scale --stages shared train torchrun index mixture
@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import product as product_of
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from rows import Row, markdown, page, parser, read_rows, select, versions, write
 from serve import FILTERS, peak, timed
 
 PRODUCT, REPEATS = 2048, 20
+BATCHES = 512, 2048  # pairs in a step of `torchrun`
 STAGES = ("check", "export", "review", "shared", "train", "torchrun", "index", "mixture")
 METHODS = ("plain", "sift", "pc2")
 ASKED = tuple(f"review: {name}" for name in FILTERS)
@@ -69,11 +71,12 @@ def main() -> None:
     options.add_argument(
         "--work", type=Path, required=True, help="folder of the runs, which are made if they are missing"
     )
+    options.add_argument("--batch-size", type=int, help="pairs in a step of what torchrun starts")
     options.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[:3])
     options.add_argument("--pages", nargs="*", type=Path, default=[], help="pages whose table is written anew")
     chosen = options.parse_args()
     if "RANK" in os.environ:
-        return train_beside_others(str(chosen.vectors[0]))
+        return train_beside_others(str(chosen.vectors[0]), chosen.batch_size)
     rows = read_rows(chosen.json)
     for folder in chosen.vectors:
         run, pairs = chosen.work / f"{folder.name}-run", pq.read_metadata(folder / "captions.parquet").num_rows
@@ -237,22 +240,32 @@ def epochs_of(source: str) -> dict[str, Row]:
 def spread(folder: Path, run: Path) -> list[Row]:
     """Train by one process with one thread, and by torchrun in two with one thread each."""
     rows = []
-    for count in (1, 2):
+    for batch, count in product_of(BATCHES, (1, 2)):
         start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-        command = [*start, __file__, str(folder), "--work", str(run.parent)]
+        command = [*start, __file__, str(folder), "--work", str(run.parent), "--batch-size", str(batch)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-        rows.append({"what": f"epoch by {count} with one thread", "seconds": json.loads(out.splitlines()[-1])["train"]})
-    rows[1]["times as fast"] = rows[0]["seconds"] / rows[1]["seconds"]
+        what = f"epoch by {count} with one thread, steps of {batch}"
+        rows.append({"what": what, "seconds": json.loads(out.splitlines()[-1])["train"]})
+        if count > 1:
+            rows[-1]["times as fast"] = rows[-2]["seconds"] / rows[-1]["seconds"]
     return rows
 
 
-def train_beside_others(source: str) -> None:
+def train_beside_others(source: str, batch: int) -> None:
     """Train `plain` as one of the processes of torchrun; the first of them prints the seconds of an epoch by phase."""
     from pairsift.processes import joined
     from pairsift.runs.prepare import prepare
 
-    config = short({"source": source, "matcher": "two_tower", "dev": 1000, "test": 1000, "method": "plain"})
+    given = {
+        "source": source,
+        "matcher": "two_tower",
+        "dev": 1000,
+        "test": 1000,
+        "method": "plain",
+        "batch_size": batch,
+    }
+    config = short(given)
     with joined("cpu") as processes, tempfile.TemporaryDirectory() as place:
         seconds = epochs(config, prepare(config, Path(place), progress=False), processes)
         if processes.first:

@@ -1,8 +1,8 @@
 """What several processes compute together in a training step: each its share, exchanged with gradient.
 
 Every process encodes its share of a batch and receives the codes of the others, so that everything after that, losses,
-terms and heads, sees the whole batch in every process and knows nothing of processes. Of a similarity that needs tokens
-each process computes the rows of its share, and receives the other rows.
+terms and heads, sees the whole batch in every process and knows nothing of processes. Of a matrix of similarities each
+process computes the rows of its share, and receives the other rows.
 
 Where a share begins, parameters and codes pass through an identity whose gradient is summed over all processes. Where
 it ends, a process's own part of what was exchanged has a gradient, and the others' have none. So every process has the
@@ -48,7 +48,7 @@ class Shares:
             return
         for name in ("encode_images", "encode_texts"):
             setattr(matcher, name, partial(self._encode, matcher, getattr(matcher, name)))
-        for name in () if matcher.factorises else ("similarity", "logits"):
+        for name in ("similarity", "logits"):
             setattr(matcher, name, partial(self._compare, matcher, getattr(matcher, name)))
         for module in matcher.modules():
             if isinstance(module, _BatchNorm):

@@ -191,6 +191,8 @@ class CaptionSearch(Part):
             else:
                 query, keys = (unit(logits.detach().softmax(1)) for logits in (network.logits(images), clean.logits))
             likeness, j = products(query, keys).max(1)
+            same = clean.batch.image_rows[:, None] == clean.batch.image_rows
+            j = same.int().argmax(1)[j]  # of an image's captions the first, whatever the rounding
             texts, owners, numbers = clean.texts.rows(j), clean.batch.caption_images[j], clean.batch.caption_texts
             numbers = None if numbers is None else numbers[j]
         return Pairing(images, texts, related(noisy.image_rows, owners, numbers)), likeness
