@@ -120,6 +120,29 @@ def test_pairs_that_cannot_be_used_are_listed_and_the_others_keep_their_ids(tmp_
 
 
 @pytest.mark.slow
+def test_repeated_pairs_are_skipped_as_in_memory(tmp_path, monkeypatch):
+    folder = tmp_path / "vectors"
+    vectors(folder)
+    images, table = np.load(folder / "image.npy"), pq.read_table(folder / "captions.parquet")
+    names, captions = (table[name].to_pylist() for name in ("image", "caption"))
+    for row, caption in ((50, captions[10]), (60, captions[10]), (70, "another caption"), (80, captions[10])):
+        images[row], names[row], captions[row] = images[10], names[10], caption
+    names[80] = "a copy.jpg"
+    np.save(folder / "image.npy", images)
+    pq.write_table(pa.table({"image": names, "caption": captions}), folder / "captions.parquet", row_group_size=500)
+    ids, skipped, exported = [], [], []
+    for most in (1000, 10_000):
+        monkeypatch.setattr(vector_check, "MANY", most)
+        run = pairsift.check(folder, out=tmp_path / f"run {most}", progress=False)
+        ids.append(sorted(run.pairs()["pair"].to_pylist()))
+        skipped.append((tmp_path / f"run {most}" / "skipped.csv").read_text(encoding="utf-8-sig"))
+        exported.append(run.export(tmp_path / f"{most}.jsonl", drop_below=0)["kept"])
+    assert set(range(1800)) - set(ids[0]) == {50, 60} and ids[0] == ids[1]
+    assert skipped[0].count("repeats captions.parquet row 11") == 2 and skipped[0] == skipped[1]
+    assert exported == [1798, 1798]
+
+
+@pytest.mark.slow
 def test_the_run_is_reviewed_searched_and_exported(source, whole, tmp_path):
     from fastapi.testclient import TestClient
 

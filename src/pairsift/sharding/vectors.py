@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pairsift.arrays import Array, Ints
+from pairsift.arrays import Array, Ints, first_numbers, hashes
 from pairsift.detect.folds import fingerprints
 from pairsift.encode.source_features import SourceFeatures, open_source_features
 from pairsift.errors import InputError
@@ -264,7 +264,28 @@ class VectorFiles:
             empty = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(self.captions.array_at(rows), "")), "")
             broken |= dict.fromkeys(rows[np.asarray(empty)].tolist(), "the caption is empty")
             broken |= self._problems(rows)
+        broken |= self._repeats(np.delete(everything, [*broken]), prints)
         return prints, dict(sorted(broken.items()))
+
+    def _repeats(self, usable: Ints, prints: Array) -> dict[int, str]:
+        """Return why pairs are repeated ones, by row: the vector and the name of an image, and a caption, come again.
+
+        Args:
+            usable: The rows that can be used, ascending.
+            prints: A fingerprint of each image's vector, (n,).
+        """
+        if not self.roles.image:
+            return {}
+        number = first_numbers(prints[usable])
+        rows = usable[np.bincount(number)[number] > 1]  # of the others the vector alone says that they are new
+        keys = np.zeros(len(rows), np.int64)
+        for start in range(0, len(rows), SCANNED):
+            some = rows[start : start + SCANNED]
+            items = zip(prints[some].tolist(), self.names(some).to_pylist(), self.captions.at(some), strict=True)
+            keys[start : start + SCANNED] = hashes(items)
+        _, first, of = np.unique(keys, return_index=True, return_inverse=True)
+        again = np.flatnonzero(first[of] != np.arange(len(rows)))
+        return {int(rows[k]): f"repeats {self.place_of(rows[first[of[k]]])}" for k in again.tolist()}
 
     def _problems(self, rows: Ints) -> dict[int, str]:
         """Return why records could not be encoded, by row, where the tables say so."""
