@@ -21,6 +21,10 @@ class WriteError(InputError):
     """A file cannot be written: the disk is full, or the place is not open to this user. Nothing else is wrong."""
 
 
+class SourceError(InputError):
+    """No part of a source can be used."""
+
+
 class UnreachableError(InputError):
     """A file at another place cannot be read now. Nothing is known of the file itself."""
 

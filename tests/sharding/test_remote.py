@@ -120,7 +120,7 @@ def test_an_object_store_has_the_vectors_of_local_files(tmp_path, memory):
         assert places == [f"{base}/{name}" for name in here["file"].to_pylist()]
 
 
-def test_parquet_files_of_an_object_store_are_shards(tmp_path, memory):
+def test_parquet_files_of_an_object_store_are_shards(tmp_path, memory, capsys):
     rows = [{"image": {"bytes": picture(n), "path": f"{n}.jpg"}, "caption": f"a caption {n}"} for n in range(10)]
     for number in range(2):
         path = tmp_path / f"{number}.parquet"
@@ -134,6 +134,11 @@ def test_parquet_files_of_an_object_store_are_shards(tmp_path, memory):
     assert len(there) == 9 and files(tmp_path / "here", *kinds).items() <= there.items()
     problem = records(tmp_path / "out")["problem"].to_pylist()
     assert not any(problem[:10]) and "/bucket/tables/2.parquet: is not a readable" in problem[10]
+    capsys.readouterr()
+    assert main(["encode", "memory://bucket/tables", "--out", str(tmp_path / "typo"), "--caption-column", "text"]) == 2
+    error = capsys.readouterr().err
+    assert "/bucket/tables/0.parquet" in error and "'text'" in error and error.count("\n") == 1
+    assert not (tmp_path / "typo" / "metadata").exists()
 
 
 def test_a_web_server_that_fails_costs_no_shard_but_its_own(tmp_path, server, capsys):

@@ -18,7 +18,7 @@ from pairsift.arrays import Array
 from pairsift.encode.cache import encode_captions, encode_images
 from pairsift.encode.encoder import ImageEncoder, TextEncoder
 from pairsift.encode.registry import image_encoder, text_encoder
-from pairsift.errors import InputError, UnreachableError, WriteError, writing
+from pairsift.errors import InputError, SourceError, UnreachableError, WriteError, writing
 from pairsift.files import make_folder, replacing, write_parquet
 from pairsift.pairs.image_files import within
 from pairsift.pairs.pairs import SKIPPED, Pairs
@@ -159,7 +159,7 @@ class Encoding:
             cache = Path(name)
             try:
                 pairs, places = self.source.read(shard, cache)
-            except (UnreachableError, WriteError):
+            except (SourceError, UnreachableError, WriteError):
                 raise
             except InputError as error:
                 place = str(shard.file or self.options.source)

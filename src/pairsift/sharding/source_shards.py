@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Ints
-from pairsift.errors import InputError, UnreachableError, WriteError
+from pairsift.errors import InputError, SourceError, UnreachableError, WriteError
 from pairsift.pairs.pairs import Pairs
 from pairsift.pairs.readers import choose, read_listing, require_one, table_within
 from pairsift.pairs.readers.cells import Reading, spread
@@ -118,6 +118,7 @@ class Source:
 
         Raises:
             InputError: It cannot be read.
+            SourceError: It is at another place, and the columns of its files cannot be used.
             UnreachableError: It is at another place, which cannot be reached.
         """
         columns = replace(self._columns, cache=cache)
@@ -162,7 +163,10 @@ class Source:
                 except InputError:  # its shard says so
                     continue
                 with _place_in_errors(file, url):
-                    return self._reading_of([file], self._columns.folder or file.parent)[0]
+                    try:
+                        return self._reading_of([file], self._columns.folder or file.parent)[0]
+                    except InputError as error:
+                        raise SourceError(str(error)) from error
         return None
 
     def _reading_of(self, files: Sequence[Path], folder: Path) -> tuple[Reading, str]:
