@@ -45,6 +45,12 @@ def test_there_is_a_limit_to_shards_in_memory(two_threads, monkeypatch):
     assert most == [1] * 6 and torch.get_num_threads() == 2
 
 
+def test_a_cluster_that_does_not_answer_is_one_line():
+    pytest.importorskip("ray", reason="ray is not installed")
+    with pytest.raises(InputError, match=r"--ray 127\.0\.0\.1:9: nothing answers there \(Connection refused\)"):
+        engines.engine_of("127.0.0.1:9")
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_shard_that_cannot_be_written_ends_the_work(two_threads, at_once):
     written = []

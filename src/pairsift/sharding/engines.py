@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -15,6 +18,7 @@ from pairsift.progress import progress
 
 Work = Callable[[int], None]  # writes the part of a shard
 Engine = Callable[[Work, Sequence[int]], None]  # writes the parts of these shards
+PATIENCE = 10.0  # seconds in which a cluster answers
 AT_ONCE = 8  # shards; each takes nearly a gigabyte of memory
 
 
@@ -49,12 +53,13 @@ def engine_of(ray: str | None) -> Engine | None:
     """Return the engine of a Ray cluster at an address, or of one of this machine; None where none is named.
 
     Raises:
-        InputError: Ray is not installed.
+        InputError: Ray is not installed, or nothing answers at the address.
     """
     if ray is None:
         return None
     if find_spec("ray") is None:
         raise InputError("--ray needs ray: run `pip install 'pairsift[ray]'`")
+    _require_answer(ray)
     return partial(run_on_ray, address=ray)
 
 
@@ -71,23 +76,38 @@ def run_on_ray(work: Work, numbers: Sequence[int], address: str) -> None:
     Raises:
         InputError: There is no cluster at the address, or a part cannot be written.
     """
-    import ray.data
-
     if not numbers:
         return
+    import ray.data
+
     try:
         ray.init(address, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(f"--ray {address}: {' '.join(str(error).split())}") from None
     cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     rows = ray.data.from_items([{"shard": number} for number in numbers], override_num_blocks=len(numbers))
-    done = rows.map(_Worker, fn_constructor_args=(work,), concurrency=(1, min(cores, len(numbers))))
+    pool = ray.data.ActorPoolStrategy(min_size=1, max_size=min(cores, len(numbers)))
+    done = rows.map(_Worker, fn_constructor_args=(work,), compute=pool)
     try:
         done.materialize()
     except ray.exceptions.RayError as error:
         raise InputError(f"--ray {address}: {_reason(error)}") from None
+
+
+def _require_answer(address: str) -> None:
+    """Raise an error where nothing answers at a host and a port: Ray itself goes on trying for minutes.
+
+    Raises:
+        InputError: Nothing answers.
+    """
+    if place := re.fullmatch(r"([^/:]+):(\d+)", address):
+        try:
+            socket.create_connection((place[1], int(place[2])), PATIENCE).close()
+        except OSError as error:
+            raise InputError(f"--ray {address}: nothing answers there ({error.strerror or error})") from error
 
 
 def _reason(error: BaseException) -> str:
