@@ -1,4 +1,4 @@
-"""The review queue at a million pairs: what a page, a filter, a decision and a thumbnail take, and how much memory.
+"""The review queue at millions of pairs: what a page, a filter, a decision and a thumbnail take, and how much memory.
 
 A run with generated captions, an image for every five pairs and ten suggestions for each of three pairs in ten is
 served by `pairsift serve` in a process of its own, and asked over HTTP. The images share 100 files. `first` is the
@@ -6,6 +6,7 @@ first request, for which nothing is remembered, and `again` the median of the ne
 resident size of the process.
 
     python benchmarks/serve.py --json benchmarks/results/serve.json
+    python benchmarks/serve.py --pairs 10000000 --json benchmarks/results/serve_10m.json
 """
 
 from __future__ import annotations
