@@ -27,7 +27,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import product as product_of
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -240,15 +239,15 @@ def epochs_of(source: str) -> dict[str, Row]:
 def spread(folder: Path, run: Path) -> list[Row]:
     """Train by one process with one thread, and by torchrun in two with one thread each."""
     rows = []
-    for batch, count in product_of(BATCHES, (1, 2)):
-        start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-        command = [*start, __file__, str(folder), "--work", str(run.parent), "--batch-size", str(batch)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-        what = f"epoch by {count} with one thread, steps of {batch}"
-        rows.append({"what": what, "seconds": json.loads(out.splitlines()[-1])["train"]})
-        if count > 1:
-            rows[-1]["times as fast"] = rows[-2]["seconds"] / rows[-1]["seconds"]
+    for batch in BATCHES:
+        for count in (1, 2):
+            start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+            command = [*start, __file__, str(folder), "--work", str(run.parent), "--batch-size", str(batch)]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+            what = f"epoch by {count} with one thread, steps of {batch}"
+            rows.append({"what": what, "seconds": json.loads(out.splitlines()[-1])["train"]})
+        rows[-1]["times as fast"] = rows[-2]["seconds"] / rows[-1]["seconds"]
     return rows
 
 
@@ -257,15 +256,8 @@ def train_beside_others(source: str, batch: int) -> None:
     from pairsift.processes import joined
     from pairsift.runs.prepare import prepare
 
-    given = {
-        "source": source,
-        "matcher": "two_tower",
-        "dev": 1000,
-        "test": 1000,
-        "method": "plain",
-        "batch_size": batch,
-    }
-    config = short(given)
+    given = {"source": source, "matcher": "two_tower", "dev": 1000, "test": 1000, "method": "plain"}
+    config = short(given | {"batch_size": batch})
     with joined("cpu") as processes, tempfile.TemporaryDirectory() as place:
         seconds = epochs(config, prepare(config, Path(place), progress=False), processes)
         if processes.first:
