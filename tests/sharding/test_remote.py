@@ -139,6 +139,7 @@ def test_parquet_files_of_an_object_store_are_shards(tmp_path, memory, capsys):
     error = capsys.readouterr().err
     assert "/bucket/tables/0.parquet" in error and "'text'" in error and error.count("\n") == 1
     assert not (tmp_path / "typo" / "metadata").exists()
+    assert encode("memory://bucket/tables", tmp_path / "typo") == 0  # the folder is free for the right column
 
 
 def test_a_web_server_that_fails_costs_no_shard_but_its_own(tmp_path, server, capsys):

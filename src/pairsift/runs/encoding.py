@@ -6,11 +6,11 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pairsift.encode.options import EncodeOptions
 from pairsift.encode.registry import ID_ENCODERS, IMAGE_ENCODER, TEXT_ENCODER, check_names, text_parts
-from pairsift.errors import InputError
+from pairsift.errors import InputError, SourceError
 from pairsift.files import in_turn, make_folder, remove_parts, write_json
 from pairsift.marker import require_own, write_marker
 from pairsift.pairs.readers.embeddings import FACTS
@@ -69,8 +69,13 @@ def encode_source(
     folder = named.get("image_folder")
     columns = Columns(named.get("image_column"), named.get("caption_column"), None if folder is None else Path(folder))
     encoding = Encoding(out, EncodingOptions(source, columns, named.get("reader"), images, texts))
-    _begin(encoding, encode.shared_space)
-    write_parts(encoding, encoding.missing(share) + encoding.unreadable(share), engine, "encoding", shown)
+    facts = _begin(encoding, encode.shared_space)
+    try:
+        write_parts(encoding, encoding.missing(share) + encoding.unreadable(share), engine, "encoding", shown)
+    except SourceError:
+        if _facts(out) == facts:
+            (out / FACTS).unlink()  # nothing is written with these options: the folder is free for others
+        raise
     shards, left = len(encoding.source.shards), len(encoding.missing())
     if left:
         return EncodingResult(shards, left)
@@ -87,8 +92,19 @@ def _place(source: Path | str) -> str:
     return source if isinstance(source, str) else os.path.abspath(source)
 
 
-def _begin(encoding: Encoding, aligned: bool) -> None:
+def _facts(folder: Path) -> dict[str, Any]:
+    """Return what a folder was begun with; nothing where it was not."""
+    try:
+        return dict(json.loads((folder / FACTS).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {}
+
+
+def _begin(encoding: Encoding, aligned: bool) -> dict[str, Any]:
     """Mark the folder, or check that it was begun with the same source, options and encoders.
+
+    Returns:
+        What it was begun with.
 
     Raises:
         InputError: The folder is not free, or was begun otherwise.
@@ -102,7 +118,7 @@ def _begin(encoding: Encoding, aligned: bool) -> None:
         if not (folder / FACTS).exists():
             write_marker(folder, "vectors")
             write_json(folder / FACTS, facts)
-    begun = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    begun = _facts(folder)
     if begun != facts:
         different = next(name for name in reversed([*facts]) if begun.get(name) != facts[name])
         if different in ("mark", "shards"):
@@ -113,3 +129,4 @@ def _begin(encoding: Encoding, aligned: bool) -> None:
             f"{folder} was begun with another {different.replace('_', ' ')} ({begun.get(different)}): repeat that, or "
             "give another --out"
         )
+    return facts
