@@ -23,6 +23,7 @@ from pairsift.review import Decision
 from pairsift.runs import vector_check
 from pairsift.runs.config import configure
 from pairsift.runs.vector_check import check_share
+from pairsift.sharding import tables
 from pairsift.sharding.parts import Share
 
 
@@ -67,6 +68,19 @@ def test_vectors_in_files_have_the_verdicts_of_the_same_vectors_in_arrays(source
     flagged = table["is_mismatch"].to_numpy(zero_copy_only=False)
     assert (flagged == (right != np.arange(1800))).mean() > 0.95
     assert pairsift.open_run(whole).metrics["noise_rate"]["estimated"] == pytest.approx(0.3, abs=0.05)
+
+
+@pytest.mark.slow
+def test_few_pairs_have_all_suggestions_of_the_same_vectors_in_arrays(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "LEARNED", 1800)
+    monkeypatch.setattr(tables, "SUGGESTED", 10)
+    folder, out = source[0], tmp_path / "run"
+    captions = pq.read_table(folder / "captions.parquet")["caption"]
+    expected = find_mismatches(np.load(folder / "image.npy"), np.load(folder / "text.npy"), captions).to_arrow()
+    assert check_share(configure(folder, method="linear", matcher=LINEAR, out=out), Share())
+    found = pairsift.open_run(out).pairs().sort_by("pair")
+    assert found["suggested_from_pair"].to_pylist() == expected["suggested_from_pair"].to_pylist()
+    assert len(found) - found["suggested_from_pair"].null_count > 400
 
 
 @pytest.mark.slow

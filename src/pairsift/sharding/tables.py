@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from pairsift.arrays import Array, Ints, first_numbers, hashes
+from pairsift.detect import shards
 from pairsift.errors import writing
 from pairsift.files import replacing
 from pairsift.mismatches import Mismatches
@@ -27,7 +28,7 @@ from pairsift.suggest.table import SCHEMA
 from pairsift.table import UNKNOWN, VAGUE
 
 ROWS = 200_000  # rows that are in memory at once
-SUGGESTED = 1_000  # suspects that get a suggestion, the worst ones
+SUGGESTED = 1_000  # suspects among more than 50,000 pairs that get a suggestion, the worst ones
 
 Blocks = Iterator[pa.Table]
 
@@ -47,7 +48,8 @@ class JudgedTables:
     ) -> None:
         self._files, self._plan, self._result = files, plan, result
         self._known_files, self._known = (files, plan) if known is None else known
-        worst = result.suspects(SUGGESTED)
+        few = max(len(result), len(self._known.ids)) <= shards.LEARNED
+        worst = result.suspects(None if few else SUGGESTED)
         suggested = worst.filter(pc.is_valid(worst["suggested_from_pair"])).sort_by("pair")
         names = ("pair", "suggested_from_pair", "suggestion_probability")
         self._suggested, self._source, self._probability = (suggested[name].to_numpy() for name in names)
