@@ -140,6 +140,12 @@ def test_parquet_files_of_an_object_store_are_shards(tmp_path, memory, capsys):
     assert "/bucket/tables/0.parquet" in error and "'text'" in error and error.count("\n") == 1
     assert not (tmp_path / "typo" / "metadata").exists()
     assert encode("memory://bucket/tables", tmp_path / "typo") == 0  # the folder is free for the right column
+    pq.write_table(pa.table({"a": [1], "b": [2]}), tmp_path / "other.parquet")
+    memory.pipe("/bucket/tables/0.parquet", (tmp_path / "other.parquet").read_bytes())
+    (tmp_path / "typo" / "metadata" / "metadata_00001.parquet").unlink()
+    assert encode("memory://bucket/tables", tmp_path / "typo") == 2
+    assert main(["encode", "memory://bucket/tables", "--out", str(tmp_path / "typo"), "--caption-column", "a"]) == 2
+    assert "give another --out" in capsys.readouterr().err  # parts are there
 
 
 def test_a_web_server_that_fails_costs_no_shard_but_its_own(tmp_path, server, capsys):

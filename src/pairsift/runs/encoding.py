@@ -73,8 +73,7 @@ def encode_source(
     try:
         write_parts(encoding, encoding.missing(share) + encoding.unreadable(share), engine, "encoding", shown)
     except SourceError:
-        if _facts(out) == facts:
-            (out / FACTS).unlink()  # nothing is written with these options: the folder is free for others
+        _free(encoding, facts)
         raise
     shards, left = len(encoding.source.shards), len(encoding.missing())
     if left:
@@ -100,6 +99,14 @@ def _facts(folder: Path) -> dict[str, Any]:
         return {}
 
 
+def _free(encoding: Encoding, facts: Mapping[str, Any]) -> None:
+    """Let the folder be begun with other options, unless a part is written with these."""
+    folder = encoding.folder
+    with in_turn(folder / ".lock"):
+        if len(encoding.missing()) == len(encoding.source.shards) and _facts(folder) == facts:
+            (folder / FACTS).unlink()
+
+
 def _begin(encoding: Encoding, aligned: bool) -> dict[str, Any]:
     """Mark the folder, or check that it was begun with the same source, options and encoders.
 
@@ -118,7 +125,7 @@ def _begin(encoding: Encoding, aligned: bool) -> dict[str, Any]:
         if not (folder / FACTS).exists():
             write_marker(folder, "vectors")
             write_json(folder / FACTS, facts)
-    begun = _facts(folder)
+        begun = _facts(folder)
     if begun != facts:
         different = next(name for name in reversed([*facts]) if begun.get(name) != facts[name])
         if different in ("mark", "shards"):
