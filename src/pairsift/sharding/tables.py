@@ -48,8 +48,8 @@ class JudgedTables:
     ) -> None:
         self._files, self._plan, self._result = files, plan, result
         self._known_files, self._known = (files, plan) if known is None else known
-        few = max(len(result), len(self._known.ids)) <= shards.LEARNED
-        worst = result.suspects(None if few else SUGGESTED)
+        limit = None if max(len(result), len(self._known.ids)) <= shards.LEARNED else SUGGESTED
+        worst = result.suspects(limit)
         suggested = worst.filter(pc.is_valid(worst["suggested_from_pair"])).sort_by("pair")
         names = ("pair", "suggested_from_pair", "suggestion_probability")
         self._suggested, self._source, self._probability = (suggested[name].to_numpy() for name in names)
