@@ -8,6 +8,7 @@ from pairsift.loss.ranking import Hinge
 from pairsift.methods.bicro import BiCro
 from pairsift.methods.ncr import NCR
 from pairsift.methods.npc import NPC
+from pairsift.methods.parts import pseudo_captions
 from pairsift.methods.pc2 import PC2
 from pairsift.methods.pcsr import PCSR
 
@@ -98,6 +99,27 @@ def test_captions_are_sought_for_the_noisy_pairs_among_the_clean_ones_that_a_net
         for i, found in zip(noisy, method.captions.captions(k, np.array(noisy)), strict=True):
             alike = {c: cosine(banks[k, ROWS[i]], banks[k, ROWS[c]]) for c in clean}
             assert found in alike and alike[found] == pytest.approx(max(alike.values()), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", [PC2, PCSR])
+def test_of_many_clean_pairs_captions_are_sought_among_some_that_each_epoch_draws(kind, monkeypatch):
+    monkeypatch.setattr(pseudo_captions, "SEARCHED", 2)
+    rng = np.random.default_rng(5)
+    bank = softmax(rng.normal(0, 2, (6, 5)))
+    clean = [0, 2, 4, 6]  # of images 0 to 3; pair 3 is of image 1 too, and pair 8 of image 4
+    loss = np.where(np.isin(IDS, clean), 0.1, 0.9)
+    seen = [notes(loss + rng.normal(0, 0.01, 10), bank) for _ in range(2)]
+    drawn = []
+    for epoch in (*range(12), 0):
+        method = begun(kind(classifier={"classes": 5}, captions={"search": "epoch"}))
+        method.update(seen, epoch)
+        assert method.subset("clean", 0).tolist() == clean
+        drawn.append(method.captions.captions(0, np.array([8, 3])).tolist())
+    likest = sorted(clean, key=lambda pair: cosine(bank[ROWS[8]], bank[ROWS[pair]]))
+    others = {other for other, _ in drawn}
+    assert len(others) > 1 and others <= set(likest[1:])  # of two, the one that is less alike is never taken
+    assert {same for _, same in drawn} == {2}
+    assert drawn[0] == drawn[-1]
 
 
 def test_the_bank_takes_pairs_from_its_own_threshold_on():

@@ -130,7 +130,7 @@ class PC2(Method):
         super().update(notes, epoch)
         current = [np.asarray(noted["classifier.predictions"], np.float32) for noted in notes]
         self.stability.compare(previous, current)
-        self.captions.search_all(self.division, self.classifier)
+        self.captions.search_all(self.division, self.classifier, epoch)
 
     def requests(self, ids: Mapping[str, Ints], network: int) -> dict[str, Request]:
         """Return the subsets' pairs, noisy ones with the captions that the last search found."""

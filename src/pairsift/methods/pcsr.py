@@ -237,7 +237,7 @@ class PCSR(Method):
     def update(self, notes: Notes, epoch: int) -> None:
         """Renew w, predictions and captions; then PCS by one more pass, and from the second stage on tau."""
         super().update(notes, epoch)
-        self.captions.search_all(self.division, self.classifier)
+        self.captions.search_all(self.division, self.classifier, epoch)
         number = epoch - self.epochs.warmup + 1
         self.consistency.count([noted["classifier.predictions"] for noted in notes], number)
         for k in range(self.networks if number > self.epochs.clean else 0):

@@ -11,13 +11,15 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from pairsift.arrays import Array, Floats, Ints, unit_rows
+from pairsift.arrays import Array, Floats, Ints
 from pairsift.match.base import Codes, products, unit
 from pairsift.methods.base import Notes, Part
 from pairsift.methods.parts.division import Division
+from pairsift.methods.parts.nearest import nearest
 from pairsift.steps import Batch, Network, Observation, Pairing, Setting, Term, gather_rows, related
 
 HIDDEN = 256  # width of the classifier's hidden layer
+SEARCHED = 50_000  # clean pairs; of more, each search draws so many
 
 
 class PseudoClassifier(Part):
@@ -100,7 +102,8 @@ class CaptionSearch(Part):
     """The search for captions of clean pairs for the images of noisy ones (PC2 Eq. 4).
 
     Where images have several captions, the search of an `epoch` finds a clean one of the same image if there is one: no
-    other image is predicted more alike.
+    other image is predicted more alike. Of more than 50,000 clean pairs, it takes such a caption first, and searches
+    for the others among 50,000 clean pairs, which are drawn anew every epoch.
 
     State, with `search` epoch: `pseudo_caption`, (networks, n_pairs), ids; where embeddings are compared also
     `embeddings`, (networks, n_images, d), once there was a pass.
@@ -142,20 +145,27 @@ class CaptionSearch(Part):
         for k, noted in enumerate(notes):
             self.state["embeddings"][k, self.setting.image_of[self.setting.ids]] = noted["embeddings"]
 
-    def search_all(self, division: Division, classifier: PseudoClassifier) -> None:
+    def search_all(self, division: Division, classifier: PseudoClassifier, epoch: int) -> None:
         """Find a caption for each noisy pair of every network after a pass, where `search` is epoch.
 
         Args:
             division: The division by the same pass.
             classifier: The classifier, with the predictions of the same pass.
+            epoch: Number of the epoch that begins, from 0.
         """
+        image_of = self.setting.image_of
         for k in range(self.setting.networks if self.search == "epoch" else 0):
             clean, noisy = division.subset("clean", k), division.subset("noisy", k)
-            vectors = self._vectors(k, classifier)
-            query, keys = (unit_rows(vectors[self.setting.image_of[ids]]) for ids in (noisy, clean))
-            blocks = (np.array_split(side, len(noisy) // 1024 + 1) for side in (noisy, query))
-            for ids, block in zip(*blocks, strict=True):
-                self.state["pseudo_caption"][k, ids] = clean[(block @ keys.T).argmax(1)]
+            few, vectors = len(clean) <= SEARCHED, self._vectors(k, classifier)
+            rng = np.random.default_rng([self.setting.seed, epoch, k])
+            pool = clean if few else np.sort(rng.choice(clean, SEARCHED, replace=False))
+            found = pool[nearest(vectors[image_of[noisy]], vectors[image_of[pool]])]
+            if not few:
+                first = np.full(self.setting.n_images, -1)
+                first[image_of[clean[::-1]]] = clean[::-1]
+                own = first[image_of[noisy]]
+                found = np.where(own >= 0, own, found)
+            self.state["pseudo_caption"][k, noisy] = found
 
     def captions(self, network: int, ids: Ints) -> Ints:
         """Return ids of the pairs whose captions these noisy pairs train with; with `search` batch their own."""
