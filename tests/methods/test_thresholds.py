@@ -115,9 +115,9 @@ def test_of_many_clean_pairs_captions_are_sought_among_some_that_each_epoch_draw
         method.update(seen, epoch)
         assert method.subset("clean", 0).tolist() == clean
         drawn.append(method.captions.captions(0, np.array([8, 3])).tolist())
-    likest = sorted(clean, key=lambda pair: cosine(bank[ROWS[8]], bank[ROWS[pair]]))
+    by_likeness = sorted(clean, key=lambda pair: cosine(bank[ROWS[8]], bank[ROWS[pair]]))
     others = {other for other, _ in drawn}
-    assert len(others) > 1 and others <= set(likest[1:])  # of two, the one that is less alike is never taken
+    assert len(others) > 1 and others <= set(by_likeness[1:])  # the least alike of all is never the best of two
     assert {same for _, same in drawn} == {2}
     assert drawn[0] == drawn[-1]
 

@@ -113,8 +113,8 @@ class CaptionSearch(Part):
 
     search: Literal["batch", "epoch"] = Field(
         default="batch",
-        description="Captions are searched for in the clean batch at hand, or among all clean pairs once an epoch, "
-        "which finds a clean caption of the same image where there is one.",
+        description="Captions are searched for in the clean batch at hand, or among up to 50,000 clean pairs once "
+        "an epoch, which finds a clean caption of the same image where there is one.",
     )
     compare: Literal["class", "embedding"] = Field(
         default="class",
